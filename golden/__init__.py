@@ -1,0 +1,1 @@
+"""PyTorch and integer golden models."""

@@ -1,0 +1,1 @@
+"""Synthesizable Amaranth: one block a file, no test code."""

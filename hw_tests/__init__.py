@@ -1,0 +1,1 @@
+"""cocotb testbenches under Verilator, with their drivers, monitors and scoreboards."""

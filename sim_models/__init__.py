@@ -1,0 +1,1 @@
+"""Cycles and whole-network estimates, calibrated with RTL runs."""

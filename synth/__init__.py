@@ -1,0 +1,1 @@
+"""Verilog release, lint and reports."""
