@@ -70,7 +70,7 @@ class NumberConfig(_Section):
 
     operand_bits: Annotated[int, Field(ge=4, le=8)] = 8
     """Signed q, k, v and results."""
-    numerator_bits: Annotated[int, Field(ge=4, le=8)] = 8
+    numerator_bits: Annotated[int, Field(ge=4, le=12)] = 8
     """Unsigned softmax numerators."""
     accumulator_bits: Annotated[int, Field(ge=24, le=48)] = 32
     """Signed accumulators of both reductions."""

@@ -1,0 +1,42 @@
+"""The only two places where the integer core loses information: rounding and saturation."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Int = NDArray[np.int64]
+
+
+def round_shift(x: ArrayLike, shift: ArrayLike) -> Int:
+    """Divide by 2**shift, rounding to nearest and halves towards +infinity.
+
+    Parameters
+    ----------
+    x
+        Integers; `x + 2**(shift - 1)` must fit in 64 bits.
+    shift
+        Integers in [0, 62], broadcast against `x`.
+    """
+    x = np.asarray(x, dtype=np.int64)
+    shift = np.asarray(shift, dtype=np.int64)
+    if np.any(shift < 0) or np.any(shift > 62):
+        raise ValueError(f"shift: must be in [0, 62], got [{shift.min()}, {shift.max()}]")
+    return (x + ((np.int64(1) << shift) >> np.int64(1))) >> shift
+
+
+def saturate(x: ArrayLike, bits: int) -> Int:
+    """Clamp to the range of a signed integer of `bits` bits."""
+    limit = 1 << (bits - 1)
+    return np.clip(np.asarray(x, dtype=np.int64), -limit, limit - 1)
+
+
+def require_range(name: str, x: Int, bits: int, *, signed: bool = True) -> None:
+    """Raise ValueError that names the operand if a value does not fit in `bits` bits."""
+    if not x.size:
+        return
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    if int(x.min()) < low or int(x.max()) > high:
+        raise ValueError(
+            f"{name}: values must be in [{low}, {high}], got [{int(x.min())}, {int(x.max())}]"
+        )
