@@ -42,4 +42,3 @@ def lookup(m: Module, index: Value, table: Sequence[int], *, name: str) -> Signa
             with m.Case(i):
                 m.d.comb += entry.eq(Const(value, len(entry)))
     return entry
-
