@@ -1,0 +1,61 @@
+"""Amaranth to Verilog: one text for simulation, synthesis and release."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from amaranth.back import verilog
+from amaranth.lib import wiring
+
+__all__ = ["PROJECT", "to_verilog"]
+
+PROJECT = "DiSC in the open"
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def to_verilog(component: wiring.Component, *, top: str, header: Mapping[str, str]) -> str:
+    """Return the component as Verilog.
+
+    The text depends on the component, `top` and `header` alone: no source locations, no paths, no
+    dates, and it is the same in every process.  Ports are the flattened signature: the member `i`
+    with `stream.Signature(shape)` becomes `i__payload`, `i__valid`, `i__ready`; a payload is one
+    packed port with the first field at bit 0.  The clock is `clk`, the reset `rst`, synchronous and
+    active high.  Submodules are called `<top>.<name>`.
+
+    Parameters
+    ----------
+    component : wiring.Component
+    top : str
+        Name of the top module.
+    header : mapping
+        Comment lines `name: value`, for example of the configuration's name and digest.
+
+    Raises
+    ------
+    TypeError
+        `component` is not a `wiring.Component`.
+    ValueError
+        `top` is not a Verilog identifier, or a header line would break the comment.
+    """
+    if not isinstance(component, wiring.Component):
+        raise TypeError(f"component: must be a wiring.Component, got {component!r}")
+    if not _IDENTIFIER.fullmatch(top):
+        raise ValueError(f"top: must be a Verilog identifier, got {top!r}")
+    lines = [PROJECT, f"top: {top}", *(f"{name}: {value}" for name, value in header.items())]
+    for line in lines:
+        if not line.isprintable():
+            raise ValueError(f"header: must be single printable lines, got {line!r}")
+    # The bundled Yosys, not one that happens to be installed: others print other text.
+    before = os.environ.get("AMARANTH_USE_YOSYS")
+    os.environ["AMARANTH_USE_YOSYS"] = "builtin"
+    try:
+        text = verilog.convert(component, name=top, emit_src=False, strip_internal_attrs=True)
+    finally:
+        if before is None:
+            del os.environ["AMARANTH_USE_YOSYS"]
+        else:
+            os.environ["AMARANTH_USE_YOSYS"] = before
+    return "".join(f"// {line}\n" for line in lines) + text
