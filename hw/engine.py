@@ -416,9 +416,9 @@ class AttentionEngine(wiring.Component):
             self._generator.write_position.eq(position_3),
             self._generator.write_half.eq(delay(m, step_2.half, 1, name="numerator_half")),
         ]
-        m.d.sync += self.counters.kept.eq(
-            self.counters.kept + adder_tree(m, list(kept), name="kept_count")
-        )
+        kept_count = adder_tree(m, list(kept), name="kept_count")
+        with m.If(self.busy):
+            m.d.sync += self.counters.kept.eq(self.counters.kept + kept_count)
 
         # The row's total, one cycle ahead of the array's sums and held for as long.
         cycles = 1 + adder_tree_latency(B)

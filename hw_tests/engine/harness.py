@@ -1,0 +1,132 @@
+"""Hardware around the engine that feeds it and stalls it, so that a run needs no Python a cycle."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from disc.config import CoreConfig
+from hw.command import FuseLayout, RowEntry
+from hw.engine import AttentionEngine, EngineCounters
+from hw.hash import matrix_layout
+from hw.mask_controller import MaskLine
+from hw.sram import Sram
+
+__all__ = ["TOP", "EngineHarness"]
+
+TOP = "engine_harness"
+
+
+class EngineHarness(wiring.Component):
+    """Engine with a list of rows at its input and memories at its outputs.
+
+    All memories, the engine's too, are loaded and read by the backdoor; `start` runs one command
+    over the first `row_count` entries of the row list.  A linear-feedback shift register stalls
+    each of the three streams in a fraction of all cycles.
+
+    Parameters
+    ----------
+    config : CoreConfig
+
+    Members
+    -------
+    matrix, command : In
+        Hold them while `busy`.
+    row_count : In
+    stall_rows, stall_results, stall_masks : In, [8]
+        Stall in this many of 256 cycles; 0 never stalls.
+    start : In
+    busy : Out
+    results, lines : Out
+        Result words and mask lines that have arrived.
+    counters : Out
+    """
+
+    def __init__(self, config: CoreConfig):
+        self.config = config
+        rows = range(config.memory.query_rows + 1)
+        super().__init__(
+            {
+                "matrix": In(matrix_layout(config)),
+                "command": In(FuseLayout(config)),
+                "row_count": In(rows),
+                "stall_rows": In(8),
+                "stall_results": In(8),
+                "stall_masks": In(8),
+                "start": In(1),
+                "busy": Out(1),
+                "results": Out(range(config.query_words + 1)),
+                "lines": Out(range(config.mask_lines + 1)),
+                "counters": Out(EngineCounters()),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        m.submodules.engine = engine = AttentionEngine(config)
+        m.submodules.row_list = rows = Sram(RowEntry(config), config.memory.query_rows)
+        m.submodules.result = result = Sram(engine.o.payload.shape(), config.query_words)
+        m.submodules.mask_line = line = Sram(MaskLine(config), config.mask_lines)
+
+        # x^32 + x^22 + x^2 + x + 1; three bytes far enough apart to look independent.
+        noise = Signal(32, init=0xACE1_2B5D)
+        m.d.sync += noise.eq(Cat(noise[31] ^ noise[21] ^ noise[1] ^ noise[0], noise[:31]))
+
+        m.d.comb += [
+            engine.matrix.eq(self.matrix),
+            engine.command.payload.eq(self.command),
+            engine.command.valid.eq(self.start & ~self.busy),
+            self.counters.eq(engine.counters),
+        ]
+
+        # Rows: a prefetched entry, offered unless the dice say no; once offered it stays.
+        index = Signal(range(config.memory.query_rows + 1))
+        sent = Signal.like(index)
+        fetched = Signal()
+        offered = Signal()
+        give = Signal()
+        m.d.comb += [
+            rows.read_address.eq(index),
+            rows.read_en.eq(1),
+            give.eq(offered | (noise[:8] >= self.stall_rows)),
+            engine.rows.valid.eq(fetched & give),
+            engine.rows.payload.slot.eq(rows.read_data.slot),
+            engine.rows.payload.token.eq(rows.read_data.token),
+            engine.rows.payload.last.eq(sent + 1 == self.row_count),
+        ]
+        taken = engine.rows.valid & engine.rows.ready
+        m.d.sync += offered.eq(engine.rows.valid & ~engine.rows.ready)
+        with m.If(taken):
+            m.d.sync += [sent.eq(sent + 1), index.eq(index + 1), fetched.eq(0)]
+        with m.Elif(self.busy & (sent != self.row_count)):
+            m.d.sync += fetched.eq(1)
+
+        # Results and mask lines: into memories, in order of arrival.
+        for stream_, memory, count, stall, dice in (
+            (engine.o, result, self.results, self.stall_results, noise[11:19]),
+            (engine.masks_out, line, self.lines, self.stall_masks, noise[23:31]),
+        ):
+            m.d.comb += [
+                stream_.ready.eq(dice >= stall),
+                memory.write_address.eq(count),
+                memory.write_data.eq(stream_.payload),
+                memory.write_en.eq(stream_.valid & stream_.ready),
+            ]
+            with m.If(stream_.valid & stream_.ready):
+                m.d.sync += count.eq(count + 1)
+
+        started = self.start & ~self.busy & engine.command.ready
+        was_busy = Signal()
+        m.d.comb += self.busy.eq(engine.busy | was_busy)
+        m.d.sync += was_busy.eq(started)
+        with m.If(started):
+            m.d.sync += [
+                index.eq(0),
+                sent.eq(0),
+                fetched.eq(0),
+                self.results.eq(0),
+                self.lines.eq(0),
+            ]
+        return m
