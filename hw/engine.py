@@ -487,34 +487,24 @@ class AttentionEngine(wiring.Component):
             generated.total.eq(self._row_total),
         ]
         done = self._array.axpy_valid
-        _queue(m, "normaliser_rows", done, finished, self._normaliser.row)
-        generator_rows = _queue(
-            m, "generator_rows", done & self._generating, generated, self._generator.row
-        )
-        m.d.comb += self._generator_pending.eq(generator_rows | self._generator.busy)
+        m.d.comb += [self._normaliser.row_valid.eq(done), self._normaliser.row.eq(finished)]
+
+        # As many rows may wait for the mask generator as there are halves.
+        m.submodules.generator_rows = queue = SyncFIFOBuffered(width=MaskRow(config).size, depth=2)
+        m.d.comb += [
+            queue.w_en.eq(done & self._generating),
+            queue.w_data.eq(generated),
+            self._generator.row.payload.eq(queue.r_data),
+            self._generator.row.valid.eq(queue.r_rdy),
+            queue.r_en.eq(self._generator.row.ready),
+            self._generator_pending.eq(queue.r_rdy | self._generator.busy),
+        ]
         wiring.connect(m, self._normaliser.o, wiring.flipped(self.o))
         m.d.comb += self._normaliser.accumulators.eq(self._array.accumulators)
 
 
 def _next(pointer: Signal, size: int) -> Value:
     return Mux(pointer == size - 1, 0, pointer + 1)
-
-
-def _queue(m: Module, name: str, valid: Value, payload: data.View, sink) -> Value:
-    """Queue up to two payloads, as many as there are accumulator halves, in front of `sink`.
-
-    Returns whether the queue holds something.
-    """
-    width = payload.shape().size
-    m.submodules[name] = fifo = SyncFIFOBuffered(width=width, depth=2)
-    m.d.comb += [
-        fifo.w_en.eq(valid),
-        fifo.w_data.eq(payload),
-        sink.payload.eq(fifo.r_data),
-        sink.valid.eq(fifo.r_rdy),
-        fifo.r_en.eq(sink.ready),
-    ]
-    return fifo.level != 0
 
 
 class _Ring:

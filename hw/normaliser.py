@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
 from disc.tables import MULTIPLIER_BITS, RECIPROCAL_BITS, SHIFT_BITS
+from hw.adder_tree import delay
 from hw.fixed import round_shift, saturate
 from hw.mask_generator import total_bits
 from hw.reciprocal import Reciprocal
@@ -50,9 +52,10 @@ class Normaliser(wiring.Component):
 
     With 1/total ~ y / 2**(16 + n): `m = round_shift(y * multiplier, 16)`.
 
-    Works on `vector.lanes` elements a cycle and one row at a time:
-    `7 + beats * lanes / vector.lanes` cycles a row, plus 3 until its last word is offered; longer
-    if words are not taken.
+    Rows wait in a queue behind the pipelined reciprocal, so they are read without a gap:
+    throughput `vector.lanes` elements a cycle, that is `beats * lanes / vector.lanes` cycles a row.
+    The first word is offered `lanes / vector.lanes + 10` cycles after `row_valid`; later if earlier
+    words are not taken.
 
     Parameters
     ----------
@@ -62,13 +65,14 @@ class Normaliser(wiring.Component):
     -------
     multiplier, shift, beats : In
         Quasi-static.
-    row : In, stream of `FinishedRow`
+    row_valid, row : In, `FinishedRow`
+        A row to be normalised.  Cannot be refused: each row occupies a half of the accumulators
+        until `half_read`, so there are never more than two.
     accumulators : In, [2][max_beats][L]
     half_read : Out, [2]
         Pulses when everything of a half has been read.
     o : Out, stream of `ResultWord`
         In the order of rows, beats ascending.
-    busy : Out
     """
 
     def __init__(self, config: CoreConfig):
@@ -79,7 +83,8 @@ class Normaliser(wiring.Component):
                 "multiplier": In(MULTIPLIER_BITS),
                 "shift": In(SHIFT_BITS),
                 "beats": In(range(config.max_beats + 1)),
-                "row": In(stream.Signature(FinishedRow(config))),
+                "row_valid": In(1),
+                "row": In(FinishedRow(config)),
                 "accumulators": In(
                     data.ArrayLayout(
                         data.ArrayLayout(
@@ -90,7 +95,6 @@ class Normaliser(wiring.Component):
                 ),
                 "half_read": Out(2),
                 "o": Out(stream.Signature(ResultWord(config))),
-                "busy": Out(1),
             }
         )
 
@@ -101,49 +105,45 @@ class Normaliser(wiring.Component):
         chunks = lanes // chunk
         acc_bits = config.number.accumulator_bits
 
+        # The row's own multiplier and shift, then a queue of rows that are ready to be read.
         m.submodules.reciprocal = reciprocal = Reciprocal(total_bits(config))
-        row = Signal(FinishedRow(config))
-        row_multiplier = Signal(MULTIPLIER_BITS + 1)
-        row_shift = Signal(range(total_bits(config) + (1 << SHIFT_BITS)))
-        m.d.comb += reciprocal.total.eq(row.total)
+        m.d.comb += reciprocal.total.eq(self.row.total)
+        scaled_row = data.StructLayout(
+            {
+                "row": FinishedRow(config),
+                "multiplier": MULTIPLIER_BITS + 1,
+                "shift": range(total_bits(config) + (1 << SHIFT_BITS)),
+            }
+        )
+        scaled = Signal(scaled_row)
+        cycles = Reciprocal.LATENCY
+        m.d.sync += [
+            scaled.row.eq(delay(m, Value.cast(self.row), cycles, name="row")),
+            scaled.multiplier.eq(round_shift(reciprocal.y * self.multiplier, RECIPROCAL_BITS)),
+            scaled.shift.eq(reciprocal.n + self.shift),
+        ]
+        m.submodules.queue = queue = SyncFIFOBuffered(width=scaled_row.size, depth=2)
+        m.d.comb += [
+            queue.w_data.eq(scaled),
+            queue.w_en.eq(delay(m, self.row_valid, cycles + 1, name="row_valid", reset_less=False)),
+        ]
+        head = data.View(scaled_row, queue.r_data)
+        row = head.row
 
-        # Everything behind the read stage moves together; it stops while a word waits.
+        # Everything behind the queue moves together; it stops while a word waits.
         advance = Signal()
         m.d.comb += advance.eq(~self.o.valid | self.o.ready)
-
-        wait = Signal(range(Reciprocal.LATENCY + 2))
         beat = Signal(range(config.max_beats))
         part = Signal(range(max(2, chunks)))
-        reading = Signal()
+        reading = queue.r_rdy
         last_part = part == chunks - 1
         last_beat = beat + 1 == self.beats
-        m.d.comb += self.busy.eq(1)
-        with m.FSM():
-            with m.State("IDLE"):
-                m.d.comb += [self.row.ready.eq(1), self.busy.eq(self.row.valid)]
-                m.d.sync += wait.eq(0)
-                with m.If(self.row.valid):
-                    m.d.sync += row.eq(self.row.payload)
-                    m.next = "RECIPROCAL"
-            with m.State("RECIPROCAL"):
-                m.d.sync += [
-                    wait.eq(wait + 1),
-                    row_multiplier.eq(round_shift(reciprocal.y * self.multiplier, RECIPROCAL_BITS)),
-                    row_shift.eq(reciprocal.n + self.shift),
-                    beat.eq(0),
-                    part.eq(0),
-                ]
-                with m.If(wait == Reciprocal.LATENCY):
-                    m.next = "READ"
-            with m.State("READ"):
-                m.d.comb += reading.eq(1)
-                with m.If(advance):
-                    m.d.sync += part.eq(Mux(last_part, 0, part + 1))
-                    with m.If(last_part):
-                        m.d.sync += beat.eq(beat + 1)
-                        with m.If(last_beat):
-                            m.d.comb += self.half_read.eq(1 << row.half)
-                            m.next = "IDLE"
+        with m.If(reading & advance):
+            m.d.sync += part.eq(Mux(last_part, 0, part + 1))
+            with m.If(last_part):
+                m.d.sync += beat.eq(Mux(last_beat, 0, beat + 1))
+                with m.If(last_beat):
+                    m.d.comb += [queue.r_en.eq(1), self.half_read.eq(1 << row.half)]
 
         # Read -> multiply -> shift and assemble.
         tag = data.StructLayout(
@@ -155,8 +155,8 @@ class Normaliser(wiring.Component):
                 "beat": self.o.payload.beat.shape(),
                 "last_part": 1,
                 "last": 1,
-                "multiplier": row_multiplier.shape(),
-                "shift": row_shift.shape(),
+                "multiplier": scaled.multiplier.shape(),
+                "shift": scaled.shift.shape(),
             }
         )
         read_tag, product_tag = Signal(tag), Signal(tag)
@@ -174,8 +174,8 @@ class Normaliser(wiring.Component):
                 read_tag.beat.eq(beat),
                 read_tag.last_part.eq(last_part),
                 read_tag.last.eq(last_beat & row.last),
-                read_tag.multiplier.eq(row_multiplier),
-                read_tag.shift.eq(row_shift),
+                read_tag.multiplier.eq(head.multiplier),
+                read_tag.shift.eq(head.shift),
                 product_tag.eq(read_tag),
             ]
         for i in range(chunk):
@@ -204,6 +204,4 @@ class Normaliser(wiring.Component):
                 self.o.payload.beat.eq(product_tag.beat),
                 self.o.payload.last.eq(product_tag.last),
             ]
-        with m.If(self.o.valid | read_tag.valid | product_tag.valid):
-            m.d.comb += self.busy.eq(1)
         return m
