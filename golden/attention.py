@@ -11,8 +11,7 @@ import math
 from typing import Protocol
 
 import torch
-from torch import Tensor
-from torch.nn import functional as F
+from torch import Tensor, nn
 
 
 class AttentionCore(Protocol):
@@ -28,7 +27,7 @@ class DenseAttention:
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
         """Attend with every query to every key."""
-        return F.scaled_dot_product_attention(q, k, v)
+        return nn.functional.scaled_dot_product_attention(q, k, v)
 
 
 class FixedMaskAttention:

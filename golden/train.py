@@ -21,7 +21,6 @@ from pathlib import Path
 import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from golden.data.glyphs import SIZES, atlas_sha256, load_glyphs
 from golden.model.checkpoint import load_checkpoint, read_metadata, save_checkpoint
@@ -33,7 +32,8 @@ LABEL_DROPOUT = 0.1
 
 def optimisers(model: DiT, lr: float) -> list[torch.optim.Optimizer]:
     """Muon for the blocks' matrices, AdamW for all else (embeddings, biases, modulation)."""
-    matrices, rest = [], []
+    matrices: list[nn.Parameter] = []
+    rest: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         hidden = name.startswith("blocks.") and ".adaLN" not in name and parameter.ndim == 2
         (matrices if hidden else rest).append(parameter)
@@ -49,7 +49,7 @@ def learning_rate_factor(iteration: int, iterations: int, warmup: int) -> float:
     return min(1.0, (iteration + 1) / warmup, (iterations - iteration) / (0.4 * iterations))
 
 
-def velocity_loss(model: nn.Module, x0: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+def velocity_loss(model: DiT, x0: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
     """Mean squared error of the velocity over stratified times, a scalar."""
     batch = len(x0)
     # Stratified: each batch covers all noise levels, which halves the noise of the loss.
@@ -60,7 +60,7 @@ def velocity_loss(model: nn.Module, x0: Tensor, y: Tensor, generator: torch.Gene
     y = torch.where(dropped, model.config.null_class, y)
     with torch.autocast("cpu", torch.bfloat16):
         v = model(alpha * x0 + sigma * noise, u * TIMESTEP_SCALE, y)
-    return F.mse_loss(v.float(), alpha * noise - sigma * x0)
+    return nn.functional.mse_loss(v.float(), alpha * noise - sigma * x0)
 
 
 def train(

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from golden.attention import AttentionCore, DenseAttention
 
@@ -75,7 +74,7 @@ def sincos_positions(config: DiTConfig) -> Tensor:
 
 
 def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-    """x (1 + scale) + shift, for x [B, R, dim], shift and scale [B, dim]."""
+    """Return x (1 + scale) + shift, for x [B, R, dim], shift and scale [B, dim]."""
     return x * (1 + scale[:, None]) + shift[:, None]
 
 
@@ -89,6 +88,7 @@ class PatchEmbed(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
+        """Embed each patch."""
         return self.proj(x).flatten(2).transpose(1, 2)
 
 
@@ -104,6 +104,7 @@ class TimestepEmbedder(nn.Module):
         )
 
     def forward(self, t: Tensor) -> Tensor:
+        """Embed each timestep."""
         # Divisor 127, not 128: diffusers' downscale_freq_shift = 1.
         exponent = torch.arange(self.FREQUENCIES, device=t.device) / (self.FREQUENCIES - 1)
         angle = t[:, None].float() * torch.exp(-math.log(10000.0) * exponent)
@@ -118,6 +119,7 @@ class LabelEmbedder(nn.Module):
         self.embedding_table = nn.Embedding(classes + 1, dim)
 
     def forward(self, y: Tensor) -> Tensor:
+        """Embed each class."""
         return self.embedding_table(y)
 
 
@@ -142,6 +144,7 @@ class Attention(nn.Module):
         return self.proj(out.transpose(1, 2).flatten(2))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Attend among tokens [B, N, dim], giving [B, N, dim]."""
         return self.merge_heads(self.core(*self.split_heads(x), self.layer))
 
 
@@ -154,7 +157,8 @@ class Mlp(nn.Module):
         self.fc2 = nn.Linear(config.mlp_ratio * config.dim, config.dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(F.gelu(self.fc1(x), approximate="tanh"))
+        """Tokens [B, R, dim] to [B, R, dim]."""
+        return self.fc2(nn.functional.gelu(self.fc1(x), approximate="tanh"))
 
 
 class DiTBlock(nn.Module):
@@ -181,6 +185,7 @@ class DiTBlock(nn.Module):
         return self.mlp(modulate(self.norm2(x), shift, scale))
 
     def forward(self, x: Tensor, c: Tensor) -> Tensor:
+        """Tokens [B, N, dim] under conditioning [B, dim] to [B, N, dim]."""
         shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = self.modulation(c)
         x = x + gate_a[:, None] * self.attn(self.attention_input(x, shift_a, scale_a))
         return x + gate_m[:, None] * self.mlp_branch(x, shift_m, scale_m)
@@ -196,6 +201,7 @@ class FinalLayer(nn.Module):
         self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(config.dim, 2 * config.dim))
 
     def forward(self, x: Tensor, c: Tensor) -> Tensor:
+        """Predict each token's patch under conditioning c [B, dim]."""
         shift, scale = self.adaLN_modulation(c).chunk(2, dim=1)
         return self.linear(modulate(self.norm_final(x), shift, scale))
 
