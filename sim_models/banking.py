@@ -196,7 +196,6 @@ def plot_utilisation(records: Sequence[Record], path: Path | str) -> None:
     names = [name for name in ASSIGNMENTS if any(record["hash"] == name for record in records)]
     found = {(r["banks"], r["window"], r["hash"]): r for r in records}
 
-    # One panel needs room for the legend even with a single window.
     width = max(2.2 * len(banks) * max(len(windows), 2) * len(names) / 15, 6.5)
     figure = Figure(figsize=(width, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
@@ -239,5 +238,6 @@ def plot_utilisation(records: Sequence[Record], path: Path | str) -> None:
         fontsize=10,
     )
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    entries = len(labels) if width > 9 else 4  # the legend in one line if it fits
+    figure.legend(handles, labels, loc="outside lower center", ncols=entries, frameon=False)
     figure.savefig(path, dpi=150)
