@@ -120,7 +120,9 @@ class TokenSelector(wiring.Component):
         `rows`, `columns` in [1, max_width]; `patch` in [1, MAX_PATCH]; `beats` in
         [1, max_beats(config)].  The hardware does not check them.
     pixels : In, stream of `pixels_layout(config)`
-        `prev` is ignored by the first difference.
+        `z` is the latent of this step.  For the first difference `ref` is the latent at which the
+        token was last computed, or any other to compare with, and `prev` is ignored; for the second
+        difference `ref` is the latent of the step before, and `prev` of the one before that.
     selected, reused : Out, streams of indices
     summary : Out, stream of `summary_layout(config)`
 

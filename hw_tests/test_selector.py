@@ -1,14 +1,17 @@
+# amaranth: UnusedElaboratable=no
 """Token selector against its definition, written out in NumPy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pytest
 
 from disc.config import CoreConfig, build, preset
 from disc.verilog import to_verilog
+from golden.ctr import select_tokens_int
 from hw.selector import MAX_CHANNELS, MAX_PATCH, SelectorMode, TokenSelector, score_bits
 from hw_tests import sim
 
@@ -117,16 +120,17 @@ def directed_cases(config: CoreConfig, rng: np.random.Generator) -> list[Case]:
     ]
 
 
+@cache
+def simulator(config: CoreConfig) -> sim.Built:
+    top = "token_selector"
+    header = {"configuration": config.digest}
+    return sim.build(to_verilog(TokenSelector(config), top=top, header=header), top)
+
+
 def check(config: CoreConfig, cases: list[Case], *, pause_in: str, pause_out: str, seed: int):
-    built = sim.build(
-        to_verilog(
-            TokenSelector(config), top="token_selector", header={"configuration": config.digest}
-        ),
-        "token_selector",
-    )
     chosen = [case.scores() >= case.threshold for case in cases]
     return sim.run(
-        built,
+        simulator(config),
         "hw_tests.selector_bench",
         seed=seed,
         inputs={
@@ -171,6 +175,19 @@ def test_thresholds_that_take_all_or_none(mode, huge):
     check(config, [case], pause_in="never", pause_out="never", seed=seed)
 
 
+def test_golden_model_decides_the_same():
+    config, seed = CONFIGS["tiny"], sim.choose_seed()
+    rng = np.random.default_rng(seed)
+    cases = [random_case(config, rng, mode=0) for _ in range(4)]
+    for case in cases:
+        z, ref = (np.moveaxis(latent, -1, 0) for latent in (case.z, case.ref))
+        selected, reused, scores = select_tokens_int(z, ref, case.patch, case.threshold)
+        assert np.array_equal(scores, case.scores())
+        assert np.array_equal(np.sort(np.concatenate([selected, reused])), np.arange(len(scores)))
+        assert np.array_equal(selected, np.flatnonzero(scores >= case.threshold))
+    check(config, cases, pause_in="bernoulli", pause_out="bursts", seed=seed)
+
+
 @pytest.mark.parametrize("name", ["tiny", "wide"])
 def test_one_word_each_cycle(name):
     config, seed = CONFIGS[name], sim.choose_seed()
@@ -184,7 +201,6 @@ def test_one_word_each_cycle(name):
     assert np.array_equal(begin[1:] - begin[:-1], words[:-1] + 6)
 
 
-@pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 def test_configuration_is_required():
     with pytest.raises(TypeError, match="config"):
         TokenSelector(None)

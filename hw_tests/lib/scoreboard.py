@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
-
-import cocotb
 
 __all__ = ["Scoreboard"]
 
@@ -51,6 +50,6 @@ class Scoreboard:
             self._fail(f"{len(self._expected)} values missing, next {self._expected[0]!r}")
 
     def _fail(self, what: str) -> None:
-        raise AssertionError(
-            f"{self.name}[{self.index}]: {what} ({self.context}; seed {cocotb.RANDOM_SEED})"
-        )
+        # The seed of the run: cocotb.RANDOM_SEED is a derivative of it for each test.
+        seed = os.environ["COCOTB_RANDOM_SEED"]
+        raise AssertionError(f"{self.name}[{self.index}]: {what} ({self.context}; seed {seed})")
