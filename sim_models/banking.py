@@ -79,6 +79,36 @@ def score(loads: NDArray[np.int64], window: int) -> Record:
     }
 
 
+def expected_fullest(columns: int, banks: int, density: float) -> float:
+    """Return the expected kept columns of the fullest bank for a random mask.
+
+    Every column is kept with probability `density`, independently, and banks hold equally many
+    columns, within one: the maximum of B binomial variables.  Attention masks are more skewed
+    than random ones, so with a poor hash the true value is higher; see `study`.
+    """
+    if columns < 1 or banks < 1:
+        raise ValueError(f"columns: must be at least 1, as banks, got {columns} and {banks}")
+    if not 0 < density <= 1:
+        raise ValueError(f"density: must be above 0 and at most 1, got {density}")
+    if density == 1:
+        return float(-(-columns // banks))
+    small, larger_banks = divmod(columns, banks)
+    cumulative = [_binomial_cdf(size, small + 1, density) for size in (small, small + 1)]
+    at_most = cumulative[0] ** (banks - larger_banks) * cumulative[1] ** larger_banks
+    return float((1 - at_most).sum())  # E[X] = sum over k >= 0 of P(X > k)
+
+
+def _binomial_cdf(trials: int, last: int, p: float) -> NDArray[np.float64]:
+    """P(X <= k) for k = 0 ... last."""
+    k = np.arange(trials + 1)
+    log_factorial = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, trials + 1)))))
+    choose = log_factorial[-1] - log_factorial - log_factorial[::-1]
+    pmf = np.exp(choose + k * np.log(p) + (trials - k) * np.log1p(-p))
+    cdf = np.ones(last + 1)
+    cdf[: trials + 1] = np.minimum(np.cumsum(pmf), 1)[: last + 1]
+    return cdf
+
+
 def split_masks(
     masks: NDArray[np.bool_], split: Split
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from disc.hashing import ASSIGNMENTS, BankHash, bank_assignment, bank_loads, search
 from sim_models.banking import (
+    expected_fullest,
     fullest_bank,
     plot_utilisation,
     score,
@@ -68,6 +69,23 @@ def test_dense_masks_fill_every_bank_under_every_balanced_assignment():
             assert record["utilisation"] == 1
 
 
+@pytest.mark.parametrize(
+    ("columns", "banks", "density"),
+    [(256, 16, 0.3), (1000, 16, 0.1), (40, 16, 0.5), (7, 8, 0.5), (4096, 8, 0.7)],
+)
+def test_expected_fullest_bank_agrees_with_monte_carlo(columns, banks, density):
+    rng = np.random.default_rng(0)
+    sizes = np.bincount(np.arange(columns) % banks, minlength=banks)
+    drawn = rng.binomial(sizes, density, (20_000, banks)).max(axis=1)
+    error = 5 * drawn.std() / np.sqrt(len(drawn))
+    assert expected_fullest(columns, banks, density) == pytest.approx(drawn.mean(), abs=error)
+
+
+def test_expected_fullest_bank_of_masks_of_ones():
+    assert expected_fullest(1000, 16, 1.0) == 63
+    assert expected_fullest(1000, 16, 1 - 1e-12) == pytest.approx(63)
+
+
 def test_splits_do_not_share_masks():
     masks = np.arange(4 * 3 * 2).reshape(4, 3, 2, 1, 1)  # a number for each mask
     searched_on, scored_on = split_masks(masks, "layer")
@@ -109,6 +127,8 @@ def test_a_searched_hash_helps_on_masks_that_it_has_not_seen():
         (lambda: split_masks(MASKS[:, :1], "layer"), "split: 'layer' needs .* got 1"),
         (lambda: split_masks(MASKS[:1], "step"), "split: 'step' needs .* got 1"),
         (lambda: split_masks(MASKS, "head"), "split: must be 'layer' or 'step', got 'head'"),
+        (lambda: expected_fullest(0, 8, 0.5), "columns: must be at least 1"),
+        (lambda: expected_fullest(8, 8, 0.0), "density: must be above 0"),
         (lambda: plot_utilisation([{}], "x.pdf"), "path: must end in .png or .svg"),
         (lambda: plot_utilisation([], "x.png"), "records: must not be empty"),
     ],
