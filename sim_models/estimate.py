@@ -337,7 +337,8 @@ def _matmul(op: Operator, config: CoreConfig) -> _Cost:
     )
     core_groups = _ceil(groups, cores)
     core_columns = min(core_groups * banks, op.n)
-    weight_tiles = _ceil(core_groups * beats, config.memory.bank_words)
+    # All cores hold the same rows; if they all fit, tiles of weights pass by.
+    weight_tiles = _ceil(core_groups * beats, config.memory.bank_words) if rows > rows_held else 1
     by_columns = _Cost(
         array=rows * core_groups * beats * op.repeats,
         vector=rows * _ceil(core_columns, config.vector.lanes) * op.repeats,
