@@ -98,7 +98,7 @@ def test_splits_do_not_share_masks():
 
 
 def test_study_has_one_record_for_each_combination_and_scores_held_out_masks():
-    records = study(MASKS, banks=(8, 16), windows=(1, 4, None), split="step", restarts=1)
+    records = study(MASKS, banks=(8, 16), windows=(1, 4, 99), split="step", restarts=1)
     assert len(records) == 2 * 3 * len(ASSIGNMENTS)
     assert len({(r["banks"], r["hash"], r["window"]) for r in records}) == len(records)
     assert {r["window"] for r in records} == {1, 4, 64}

@@ -116,15 +116,22 @@ def test_rows_of_a_head_are_shared_when_there_are_more_cores_than_heads():
     assert op.bytes == 28 * 16 * (2 * 256 * 72 * 4 + 2 * 256 * 72)  # K and V to four cores
 
 
+def test_row_tiles_of_a_head_that_fits_one_key_tile_share_k_and_v():
+    report, engine = run(get_network("dit-xl-2", 512))
+    assert engine.calls == [(256, 1024, 72, 64.0)]
+    assert find(report, "self.attention").bytes == 28 * 16 * 4 * 1024 * 72
+
+
 def test_long_rows_take_key_tiles_and_reload_k_and_v_for_each_row_tile():
     network = get_network("pixart-sigma", 1024)  # 4096 tokens; edge: 1024 columns, 256 rows
-    report, engine = run(network)
+    report, engine = run(network, calibration=Fit(EDGE.digest))
     assert engine.calls[0] == (256, 1024, 72, 64.0)
     op = find(report, "self.attention")
     assert op.array_cycles == 28 * 16 * 16 // 4 * 4 * 256 * 2 * 64 * 3
     assert op.vector_cycles == 28 * 16 * 16 // 4 * 3 * 256 * 72 // 8
     assert op.bytes == 28 * 16 * (16 * 2 * 4096 * 72 + 2 * 4096 * 72)
-    assert op.basis == "formula (extrapolated)"
+    assert op.basis == "formula (extrapolated)"  # merging key tiles was not measured
+    assert find(report, "cross.attention").basis == "calibrated"
 
 
 def test_banks_too_small_for_k_and_v_of_all_columns_shrink_the_key_tile():
@@ -199,8 +206,8 @@ def test_precomputed_leaves_out_what_does_not_depend_on_the_latent():
 
 
 def test_basis_says_what_was_calibrated():
-    def basis(calibration, resolution=256):
-        report, _ = run(get_network("dit-xl-2", resolution), calibration=calibration)
+    def basis(calibration):
+        report, _ = run(calibration=calibration)
         kinds = {op.kind: op.basis for op in report.operators}
         assert {b for kind, b in kinds.items() if kind != "attention"} == {"formula"}
         return kinds["attention"], report.calibration_id

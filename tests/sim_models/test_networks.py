@@ -113,6 +113,21 @@ def test_tokens_and_head_dimension(model, resolution, tokens, head_dim):
     assert (network.tokens, network.head_dim) == (tokens, head_dim)
 
 
+def test_shapes_of_cross_attention():
+    ops = {op.name: op for op in operators(get_network("pixart-sigma", 256))}
+    shapes = {
+        part: (ops[f"cross.{part}"].m, ops[f"cross.{part}"].k, ops[f"cross.{part}"].n)
+        for part in ("kv", "dot", "softmax", "axpy")
+    }
+    assert shapes == {
+        "kv": (300, 1152, 2304),
+        "dot": (256, 72, 300),
+        "softmax": (256, 1, 300),
+        "axpy": (256, 300, 72),
+    }
+    assert {ops[f"cross.{part}"].heads for part in ("dot", "softmax", "axpy")} == {16}
+
+
 def test_softmax_elements():
     def softmax(resolution):
         ops = operators(get_network("pixart-sigma", resolution))
