@@ -95,7 +95,7 @@ class SelectorConfig(_Section):
     latent_bits: Annotated[int, Field(ge=8, le=16)] = 16
     """Signed latent values."""
     max_width: Annotated[int, Field(ge=8, le=1024)] = 256
-    """Most patches in one image row, times channels of partial sums kept."""
+    """Most patches in an image row, and most patch rows: partial sums kept."""
 
 
 class DramConfig(_Section):

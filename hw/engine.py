@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
@@ -490,7 +490,7 @@ class AttentionEngine(wiring.Component):
         m.d.comb += [self._normaliser.row_valid.eq(done), self._normaliser.row.eq(finished)]
 
         # As many rows may wait for the mask generator as there are halves.
-        m.submodules.generator_rows = queue = SyncFIFOBuffered(width=MaskRow(config).size, depth=2)
+        m.submodules.generator_rows = queue = SyncFIFO(width=MaskRow(config).size, depth=2)
         m.d.comb += [
             queue.w_en.eq(done & self._generating),
             queue.w_data.eq(generated),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Array, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
@@ -54,7 +54,7 @@ class Normaliser(wiring.Component):
 
     Rows wait in a queue behind the pipelined reciprocal, so they are read without a gap:
     throughput `vector.lanes` elements a cycle, that is `beats * lanes / vector.lanes` cycles a row.
-    The first word is offered `lanes / vector.lanes + 10` cycles after `row_valid`; later if earlier
+    The first word is offered `lanes / vector.lanes + 9` cycles after `row_valid`; later if earlier
     words are not taken.
 
     Parameters
@@ -122,7 +122,7 @@ class Normaliser(wiring.Component):
             scaled.multiplier.eq(round_shift(reciprocal.y * self.multiplier, RECIPROCAL_BITS)),
             scaled.shift.eq(reciprocal.n + self.shift),
         ]
-        m.submodules.queue = queue = SyncFIFOBuffered(width=scaled_row.size, depth=2)
+        m.submodules.queue = queue = SyncFIFO(width=scaled_row.size, depth=2)
         m.d.comb += [
             queue.w_data.eq(scaled),
             queue.w_en.eq(delay(m, self.row_valid, cycles + 1, name="row_valid", reset_less=False)),

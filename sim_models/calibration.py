@@ -1,0 +1,111 @@
+"""Fits the engine's constants to measured cycles, and judges the fit on samples held out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disc.config import CoreConfig
+from sim_models.engine import EngineConstants, EngineModel, constant_names
+
+MAX_LATENCY = 48
+"""No stage of the engine takes longer; bounds the search."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One command that was run on RTL."""
+
+    label: str
+    split: str
+    """`fit`, or the name of a held-out set."""
+    in_banks: NDArray[np.bool_]
+    """[rows, B, ceil(N / B)]."""
+    head_dim: int
+    generate: bool
+    measured: int
+    """Cycles."""
+
+    def modelled(self, model: EngineModel) -> int:
+        """Cycles by the model."""
+        return model.cycles_of_masks(self.in_banks, self.head_dim, generate=self.generate)
+
+
+def fit(config: CoreConfig, samples: Sequence[Sample]) -> EngineConstants:
+    """Return the constants with the least summed squared relative error on the `fit` samples.
+
+    The constants are whole cycles and the schedule is a maximum of sums, so this is a coordinate
+    descent over integers from the designed latencies, repeated until no constant moves.  Constants that only ever appear in
+    one sum cannot be told apart; any split of that sum predicts the same cycles.
+
+    Raises
+    ------
+    ValueError
+        No sample is marked `fit`.
+    """
+    chosen = [sample for sample in samples if sample.split == "fit"]
+    if not chosen:
+        raise ValueError("samples: none is marked 'fit'")
+
+    def cost(constants: EngineConstants) -> float:
+        model = EngineModel(config, constants)
+        return sum((s.modelled(model) / s.measured - 1) ** 2 for s in chosen)
+
+    best = designed_constants(config)
+    best_cost = cost(best)
+    moved = True
+    while moved:
+        moved = False
+        for name in constant_names():
+            for step in (-8, -4, -2, -1, 1, 2, 4, 8):
+                value = getattr(best, name) + step
+                low = -MAX_LATENCY if name == "generate" else 0
+                if not low <= value <= MAX_LATENCY:
+                    continue
+                candidate = replace(best, **{name: value})
+                candidate_cost = cost(candidate)
+                if candidate_cost < best_cost - 1e-15:
+                    best, best_cost, moved = candidate, candidate_cost, True
+    return best
+
+
+def designed_constants(config: CoreConfig) -> EngineConstants:
+    """Return the constants as the pipeline's register stages give them: where the fit starts.
+
+    Adder trees have a register after every second level.
+    """
+
+    def tree(terms: int) -> int:
+        return -(-(terms - 1).bit_length() // 2)
+
+    return EngineConstants(
+        command=2,
+        listing=3,
+        score=10 + tree(config.array.lanes),
+        sums=10 + tree(config.array.banks),
+        slot=1,
+        half=1,
+        deliver=4,
+        generate=-4,
+    )
+
+
+def errors(
+    config: CoreConfig, constants: EngineConstants, samples: Sequence[Sample]
+) -> dict[str, dict[str, float]]:
+    """Return, per split, the number of samples and the signed mean and worst relative error."""
+    model = EngineModel(config, constants)
+    result = {}
+    for split in sorted({sample.split for sample in samples}):
+        relative = np.array(
+            [s.modelled(model) / s.measured - 1 for s in samples if s.split == split]
+        )
+        result[split] = {
+            "samples": len(relative),
+            "mean_error": float(relative.mean()),
+            "worst_error": float(relative[np.abs(relative).argmax()]),
+        }
+    return result
