@@ -20,6 +20,9 @@ from typing import Annotated, Any, Literal
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+MAX_MEMORY_WORDS = 4096
+"""Most words of any one memory."""
+
 
 class ConfigError(ValueError):
     """A configuration is unknown, unreadable or out of range.  The message says which field."""
@@ -55,7 +58,7 @@ class MemoryConfig(_Section):
     """Words of L elements in each bank; K and V share them."""
     query_rows: Annotated[int, Field(ge=4, le=4096)]
     """Query rows that the query buffer and the mask memory hold at a time (one row tile)."""
-    columns: Annotated[int, Field(ge=16, le=16384)]
+    columns: Annotated[int, Field(ge=16, le=4096)]
     """Most key columns of one operation (one key tile)."""
     mask_word_bits: Annotated[int, Field(ge=4, le=64)] = 32
     """Mask bits that one bank reads at a time."""
@@ -153,6 +156,15 @@ class CoreConfig(_Section):
                 f"memory.columns / array.banks = {self.columns_per_bank} columns, "
                 f"got {m.bank_words}"
             )
+        # Deeper memories would have to be built from several; nothing here needs them yet.
+        for words, fields in (
+            (self.query_words, "memory.query_rows * ceil(memory.head_dim / array.lanes)"),
+            (self.mask_lines, "memory.query_rows * mask words of a row"),
+            (a.rows_in_flight << self.local_bits, "array.rows_in_flight * columns of a bank"),
+            (self.selector.max_width, "selector.max_width"),
+        ):
+            if words > MAX_MEMORY_WORDS:
+                raise ValueError(f"{fields} must be at most {MAX_MEMORY_WORDS}, got {words}")
         dot = 2 * n.operand_bits - 1 + (m.head_dim - 1).bit_length()
         axpy = n.operand_bits + n.numerator_bits + (m.columns - 1).bit_length()
         if n.accumulator_bits < max(dot, axpy):

@@ -7,10 +7,9 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["MAX_DEPTH", "Sram"]
+from disc.config import MAX_MEMORY_WORDS
 
-MAX_DEPTH = 4096
-"""Deeper memories are slow to convert to Verilog; build them from several."""
+__all__ = ["Sram"]
 
 
 class Sram(wiring.Component):
@@ -25,7 +24,7 @@ class Sram(wiring.Component):
     shape
         Shape of a word.
     depth : int
-        Words, 1 to `MAX_DEPTH`.
+        Words, 1 to `disc.config.MAX_MEMORY_WORDS`.
 
     Members
     -------
@@ -40,8 +39,8 @@ class Sram(wiring.Component):
     """
 
     def __init__(self, shape, depth: int):
-        if not 1 <= depth <= MAX_DEPTH:
-            raise ValueError(f"depth: must be in [1, {MAX_DEPTH}], got {depth}")
+        if not 1 <= depth <= MAX_MEMORY_WORDS:
+            raise ValueError(f"depth: must be in [1, {MAX_MEMORY_WORDS}], got {depth}")
         self.shape, self.depth = shape, depth
         address_bits = max(1, (depth - 1).bit_length())
         super().__init__(
