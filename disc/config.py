@@ -280,7 +280,7 @@ _PRESETS: dict[str, dict[str, Any]] = {
         "cores": 1,
         "clock_mhz": 200.0,
         "array": {"banks": 4, "lanes": 8},
-        "memory": {"bank_words": 1024, "query_rows": 256, "columns": 256, "head_dim": 72},
+        "memory": {"bank_words": 1152, "query_rows": 256, "columns": 256, "head_dim": 72},
         "vector": {"lanes": 4},
         "dram": {"kind": "LPDDR5-6400", "channels": 1},
     },
