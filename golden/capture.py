@@ -25,7 +25,10 @@ DEFAULT_REUSE = 0.5
 
 @dataclass(frozen=True, eq=False)
 class AttentionCapture:
-    """One attention head in one step of one image.  N tokens, d channels of the head."""
+    """One attention head in one step of one image.  N tokens, d channels of the head.
+
+    Captures of one run share memory where they show the same thing: read, do not write.
+    """
 
     step: int
     layer: int

@@ -80,6 +80,14 @@ def test_threshold_decisions_match_brute_force(seed, patch, reference, threshold
             last_computed[token] = step
 
 
+def test_score_equal_to_the_threshold_is_selected():
+    selector = TokenSelector(CTRConfig(threshold=0.25, warmup=1), patch=2)
+    selector.decide(0, np.zeros((1, 2, 4)))
+    # Token 0 changes by 0.25 on average, token 1 by a little less.
+    z = np.array([[[0.5, -0.5, 0.5, 0.499], [0.0, 0.0, 0.0, 0.0]]])
+    assert selector.decide(1, z).selected.tolist() == [0]
+
+
 def test_slow_drift_is_seen_by_last_computed_only():
     frames = [np.full((1, 4, 4), 0.1 * step, np.float32) for step in range(8)]
     counts = {}
