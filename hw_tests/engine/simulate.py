@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from disc.verilog import to_verilog
 from hw_tests.engine.harness import TOP, EngineHarness
 from hw_tests.sim import Built, SimResult, build, run
 
-__all__ = ["Counters", "HeadJob", "SimulatedHead", "build_engine", "simulate"]
+__all__ = ["Counters", "HeadJob", "SimulatedHead", "build_engine", "engine_verilog", "simulate"]
 
 Int = NDArray[np.int64]
 
@@ -70,9 +71,14 @@ class SimulatedHead:
     """Wall time of the simulator between start and end of the commands."""
 
 
+@cache
+def engine_verilog(config: CoreConfig) -> str:
+    """Return the harness as Verilog."""
+    return to_verilog(EngineHarness(config), top=TOP, header={"configuration": config.digest})
+
+
 def build_engine(config: CoreConfig, *, opt: str = "-O1") -> Built:
     """Return the simulator of the harness for a configuration, built if it is not yet."""
-    verilog = to_verilog(EngineHarness(config), top=TOP, header={"configuration": config.digest})
     memories = (
         "engine.distributor.bank_*",
         "engine.mask.mask_*",
@@ -81,7 +87,8 @@ def build_engine(config: CoreConfig, *, opt: str = "-O1") -> Built:
         "result",
         "mask_line",
     )
-    return build(verilog, TOP, public=[(f"{TOP}.{name}", "words") for name in memories], opt=opt)
+    public = [(f"{TOP}.{name}", "words") for name in memories]
+    return build(engine_verilog(config), TOP, public=public, opt=opt)
 
 
 def simulate(
