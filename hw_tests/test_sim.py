@@ -224,7 +224,7 @@ def test_seed_comes_from_the_environment_and_is_printed(monkeypatch, capsys):
     monkeypatch.setenv("DISC_SEED", "42")
     assert choose_seed() == 42
     assert choose_seed(7) == 7
-    assert "DISC_SEED=42" in capsys.readouterr().out
+    assert "DISC_SEED=42" in capsys.readouterr().err
 
 
 def test_waves(two_flops, monkeypatch, scratch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ def choose_seed(seed: int | None = None) -> int:
     if seed is None:
         given = os.environ.get("DISC_SEED")
         seed = int(given) if given else int.from_bytes(os.urandom(4), "little")
-    print(f"seed {seed} (repeat with DISC_SEED={seed})")
+    print(f"seed {seed} (repeat with DISC_SEED={seed})", file=sys.stderr)
     return seed
 
 
@@ -110,7 +111,7 @@ def run(
         problem = f"no test selected by testcase={testcase!r}"
     waves = directory / "dump.vcd" if built.waves else None
     if waves is not None:
-        print(f"waves: {waves}")
+        print(f"waves: {waves}", file=sys.stderr)
     if problem is not None:
         raise AssertionError(
             f"{module} on {built.top}, seed {seed}: {problem}\nkept: {directory}\n{tail(log)}"
