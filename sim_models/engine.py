@@ -156,7 +156,9 @@ class EngineModel:
         bits = self.config.memory.mask_word_bits
         padded = np.pad(in_banks, ((0, 0), (0, 0), (0, -in_banks.shape[2] % bits)))
         words = padded.reshape(*padded.shape[:2], -1, bits).sum(axis=3)
-        listing = np.maximum(words, 1).sum(axis=2).max(axis=1)
+        # An empty word costs a cycle too, except the last, behind which nothing waits.
+        scan = np.maximum(words, 1).sum(axis=2) - (words[:, :, -1] == 0)
+        listing = scan.max(axis=1)
         return self._command(steps, listing, head_dim, in_banks.shape[2] if generate else 0)
 
     def cycles(
@@ -237,7 +239,8 @@ def schedule(
     steps
         Per row: kept columns of the fullest bank, at least 1.
     listing
-        Per row: cycles of its scan, `max over banks of sum over mask words of max(1, kept)`.
+        Per row: cycles of its scan, the most of any bank: the sum over its mask words of
+        `max(1, kept)`, less 1 if the last word is empty.
     beats
         Words of a row.
     reading
