@@ -90,6 +90,7 @@ def designed_constants(config: CoreConfig) -> EngineConstants:
         half=1,
         deliver=4,
         generate=-4,
+        generate_gap=3,
     )
 
 

@@ -49,8 +49,11 @@ class EngineConstants:
     deliver: int
     """Last element read from the accumulators to the command's end."""
     generate: int
-    """Mask generator, per row, on top of one cycle per column of a bank; counted from when the
-    normaliser could read, which is later than when the generator can, so it may be negative."""
+    """When the mask generator is done with a row, less one cycle per column of a bank, counted from
+    when the normaliser could read it: that is later than when the generator can, so it may be
+    negative."""
+    generate_gap: int
+    """From one row to the next in the mask generator, on top of one cycle per column of a bank."""
 
 
 @dataclass(frozen=True)
@@ -284,8 +287,8 @@ def schedule(
             offered = time + c.sums
             read_end.append(max(offered, read_end[-1] if read_end else 0.0) + reading)
             if generated_columns:
-                begin = max(offered, made[-1] if made else 0.0)
-                made.append(begin + generated_columns + c.generate)
+                begin = max(offered + c.generate, made[-1] + c.generate_gap if made else 0.0)
+                made.append(begin + generated_columns)
         else:
             time += steps[d] * beats
             scored.append(time + c.score)
