@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -23,7 +24,9 @@ CheckpointOption = Annotated[
     typer.Option("--checkpoint", help="Trained model: digits-256, digits-1024 (tokens) or a file."),
 ]
 
-console = Console()
+# Into a pipe or a log nothing says how wide it is; wide enough then for every table here.
+_WIDTH = None if sys.stdout.isatty() else 120
+console = Console(width=_WIDTH)
 messages = Console(stderr=True)
 
 
