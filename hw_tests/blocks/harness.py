@@ -1,0 +1,99 @@
+# amaranth: UnusedElaboratable=no
+"""All blocks of a configuration side by side, so that one build serves all benches."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from amaranth.hdl import Module, Shape, ShapeLike, signed, unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from disc.config import CoreConfig
+from disc.verilog import to_verilog
+from hw.adder_tree import adder_tree
+from hw.distributor import BankDistributor
+from hw.dpu_array import DpuArray
+from hw.hash import BankHash
+from hw.mask_controller import MaskController
+from hw.mask_generator import MaskGenerator, total_bits
+from hw.normaliser import Normaliser
+from hw.numerator import NumeratorUnit
+from hw.reciprocal import Reciprocal
+from hw.score import ScoreUnit
+from hw_tests import sim
+
+__all__ = ["TREE_SHAPES", "TREE_TERMS", "SideBySide", "Tree", "blocks", "port_shapes", "simulator"]
+
+TREE_TERMS = range(2, 18)
+TREE_SHAPES = {"signed": signed(5), "unsigned": unsigned(5)}
+WIDEST_TOTAL = 24
+"""Bits of a row's total in the largest configuration."""
+
+
+class Tree(wiring.Component):
+    """`adder_tree` as a component."""
+
+    def __init__(self, terms: int, shape: Shape):
+        total = Shape(shape.width + (terms - 1).bit_length(), shape.signed)
+        super().__init__({"terms": In(data.ArrayLayout(shape, terms)), "total": Out(total)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += self.total.eq(adder_tree(m, list(self.terms), name="tree"))
+        return m
+
+
+class SideBySide(wiring.Component):
+    """Components that share a clock; ports of `name` are called `name__port`."""
+
+    def __init__(self, parts: dict[str, wiring.Component]):
+        self.parts = parts
+        super().__init__({name: Out(part.signature) for name, part in parts.items()})
+
+    def elaborate(self, platform):
+        m = Module()
+        for name, part in self.parts.items():
+            m.submodules[name] = part
+            wiring.connect(m, wiring.flipped(getattr(self, name)), part)
+        return m
+
+
+def blocks(config: CoreConfig) -> dict[str, wiring.Component]:
+    """Return one of each block; trees, which depend on no configuration, only with `tiny`."""
+    parts: dict[str, wiring.Component] = {
+        "hash": BankHash(config),
+        "distributor": BankDistributor(config),
+        "controller": MaskController(config),
+        "generator": MaskGenerator(config),
+        "array": DpuArray(config),
+        "score": ScoreUnit(config),
+        "numerator": NumeratorUnit(config),
+        "reciprocal": Reciprocal(total_bits(config)),
+        "normaliser": Normaliser(config),
+    }
+    if config.name == "tiny":
+        parts["wide_reciprocal"] = Reciprocal(WIDEST_TOTAL)
+        parts["one_bit_reciprocal"] = Reciprocal(1)
+        for name, shape in TREE_SHAPES.items():
+            parts |= {f"tree_{name}_{terms}": Tree(terms, shape) for terms in TREE_TERMS}
+    return parts
+
+
+@cache
+def port_shapes(config: CoreConfig) -> dict[str, ShapeLike]:
+    """Return the shape of every port of the simulator, by name."""
+    flat: Any = ()
+    for name, part in blocks(config).items():
+        ports = part.signature.flatten(part)
+        flat = (*flat, *(((name, *path), member.shape) for path, member, _ in ports))
+    return {"__".join(map(str, path)): shape for path, shape in flat}
+
+
+@cache
+def simulator(config: CoreConfig) -> sim.Built:
+    """Return the simulator of all blocks, built if it is not yet."""
+    top = f"blocks_{config.name}"
+    header = {"configuration": config.digest}
+    return sim.build(to_verilog(SideBySide(blocks(config)), top=top, header=header), top)
