@@ -33,9 +33,14 @@ async def select_then_attend(dut: Any) -> None:
     dut.matrix.value = encode(matrix_layout(config), list(hash_.rows))
     core = _Core(dut, config, PAUSES[given["pause"]])
 
-    core.select(given["z"], given["ref"], int(given["patch"]), int(given["threshold"]))
+    # A first list, of all tokens, must leave no trace in the second.
+    patch = int(given["patch"])
+    core.select(given["z"], given["ref"], patch, 0)
     await core.summary.take(1)
-    selected = core.selected.received
+    everything = len(core.selected.received)
+    core.select(given["z"], given["ref"], patch, int(given["threshold"]))
+    await core.summary.take(1)
+    selected = core.selected.received[everything:]
     core.load(given["k"], fields["dot_base"], fields["beats"])
     core.load(given["v"], fields["axpy_base"], fields["beats"])
 
@@ -53,9 +58,10 @@ async def select_then_attend(dut: Any) -> None:
         await core.idle()
     words = core.results.received
     outputs(
+        everything=everything,
         selected=np.array(selected),
         reused=np.array(core.reused.received),
-        counts=np.array([core.summary.received[0][name] for name in ("selected", "reused")]),
+        counts=np.array([core.summary.received[1][name] for name in ("selected", "reused")]),
         tokens=np.array([word["token"] for word in words]),
         slots=np.array([word["slot"] for word in words]),
         beats=np.array([word["beat"] for word in words]),

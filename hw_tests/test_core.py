@@ -80,6 +80,7 @@ def test_selected_tokens_attend(built: sim.Built, mode: MaskMode, pause: str) ->
         },
     ).outputs
 
+    assert got["everything"] == tokens
     np.testing.assert_array_equal(got["selected"], selected)
     np.testing.assert_array_equal(got["reused"], reused)
     np.testing.assert_array_equal(got["counts"], [len(selected), len(reused)])
