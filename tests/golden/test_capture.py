@@ -59,6 +59,7 @@ def test_rows_are_the_most_changed_tokens():
     change = np.abs(c.z_t - c.z_ref).reshape(16, 2, 16, 2).mean(axis=(1, 3)).reshape(-1)
     others = np.setdiff1d(np.arange(256), c.rows)
     assert change[c.rows].min() >= change[others].max()
+    assert change[c.rows].min() > 0
 
 
 def test_single_capture_equals_the_one_among_all():
@@ -119,6 +120,9 @@ def test_unusable_checkpoints_say_what_to_do(tmp_path):
         with pytest.raises(ValueError, match=r"damaged or no safetensors file.*restore it"):
             capture_attention(path)
     save_file({"weight": torch.zeros(3)}, path)
+    with pytest.raises(ValueError, match=r"was not written by golden\.train"):
+        capture_attention(path)
+    save_file({"weight": torch.zeros(3)}, path, metadata={"format": "other", "config": "{}"})
     with pytest.raises(ValueError, match=r"was not written by golden\.train"):
         capture_attention(path)
     metadata = read_metadata("digits-256")

@@ -22,6 +22,8 @@ def test_grid_puts_glyphs_under_images():
     images[12] = 1.5
     grid = np.asarray(sample_grid(images, images))
     assert grid.shape == (16, 40)
+    assert (grid[:4] == 0).all()  # images 0..9
+    assert (grid[4:8] == 255).all()  # their "nearest", inverted
     assert (grid[8:12, 8:12] == 255).all()  # image 12: second row, third column
     assert (grid[12:16, 8:12] == 0).all()  # its "nearest", inverted, below
 

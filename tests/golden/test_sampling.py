@@ -165,6 +165,9 @@ def test_training_lowers_the_loss_and_repeats_to_the_bit():
         torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True)
     )
     assert end < 0.7 * start
+    torch.manual_seed(1)
+    moved = first.x_embedder.proj.weight - DiT(SMALL).x_embedder.proj.weight
+    assert moved.abs().max() > 1e-5  # the average follows
 
 
 def test_learning_rate_warms_up_and_ends_near_zero():
