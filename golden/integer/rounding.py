@@ -14,15 +14,17 @@ def round_shift(x: ArrayLike, shift: ArrayLike) -> Int:
     Parameters
     ----------
     x
-        Integers; `x + 2**(shift - 1)` must fit in 64 bits.
+        Integers in [-2**62, 2**62).
     shift
-        Integers in [0, 62], broadcast against `x`.
+        Integers in [0, 63], broadcast against `x`.
     """
     x = np.asarray(x, dtype=np.int64)
     shift = np.asarray(shift, dtype=np.int64)
-    if np.any(shift < 0) or np.any(shift > 62):
-        raise ValueError(f"shift: must be in [0, 62], got [{shift.min()}, {shift.max()}]")
-    return (x + ((np.int64(1) << shift) >> np.int64(1))) >> shift
+    if np.any(shift < 0) or np.any(shift > 63):
+        raise ValueError(f"shift: must be in [0, 63], got [{shift.min()}, {shift.max()}]")
+    # Half of 2**shift; 2**63 itself does not fit.
+    half = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
+    return (x + half) >> shift
 
 
 def saturate(x: ArrayLike, bits: int) -> Int:
