@@ -24,7 +24,7 @@ from hw.reciprocal import Reciprocal
 from hw.score import ScoreUnit
 from hw_tests import sim
 
-__all__ = ["TREE_SHAPES", "TREE_TERMS", "SideBySide", "Tree", "blocks", "port_shapes", "simulator"]
+__all__ = ["TREE_SHAPES", "TREE_TERMS", "SideBySide", "Trees", "blocks", "port_shapes", "simulator"]
 
 TREE_TERMS = range(2, 18)
 TREE_SHAPES = {"signed": signed(5), "unsigned": unsigned(5)}
@@ -32,16 +32,22 @@ WIDEST_TOTAL = 24
 """Bits of a row's total in the largest configuration."""
 
 
-class Tree(wiring.Component):
-    """`adder_tree` as a component."""
+class Trees(wiring.Component):
+    """`adder_tree` for each number of terms: ports `terms_<n>` and `total_<n>`."""
 
-    def __init__(self, terms: int, shape: Shape):
-        total = Shape(shape.width + (terms - 1).bit_length(), shape.signed)
-        super().__init__({"terms": In(data.ArrayLayout(shape, terms)), "total": Out(total)})
+    def __init__(self, shape: Shape):
+        members = {}
+        for terms in TREE_TERMS:
+            total = Shape(shape.width + (terms - 1).bit_length(), shape.signed)
+            members[f"terms_{terms}"] = In(data.ArrayLayout(shape, terms))
+            members[f"total_{terms}"] = Out(total)
+        super().__init__(members)
 
     def elaborate(self, platform):
         m = Module()
-        m.d.comb += self.total.eq(adder_tree(m, list(self.terms), name="tree"))
+        for terms in TREE_TERMS:
+            total = adder_tree(m, list(getattr(self, f"terms_{terms}")), name=f"tree_{terms}")
+            m.d.comb += getattr(self, f"total_{terms}").eq(total)
         return m
 
 
@@ -77,7 +83,7 @@ def blocks(config: CoreConfig) -> dict[str, wiring.Component]:
         parts["wide_reciprocal"] = Reciprocal(WIDEST_TOTAL)
         parts["one_bit_reciprocal"] = Reciprocal(1)
         for name, shape in TREE_SHAPES.items():
-            parts |= {f"tree_{name}_{terms}": Tree(terms, shape) for terms in TREE_TERMS}
+            parts[f"{name}_trees"] = Trees(shape)
     return parts
 
 

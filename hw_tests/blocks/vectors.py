@@ -38,7 +38,9 @@ def drive(
     """
     shapes = port_shapes(config)
     outputs = list(outputs)
-    given = {f"in.{port}": to_bytes(shapes[f"{block}__{port}"], value) for port, value in inputs.items()}
+    given = {
+        f"in.{port}": to_bytes(shapes[f"{block}__{port}"], value) for port, value in inputs.items()
+    }
     lengths = {len(words) for words in given.values()}
     assert len(lengths) == 1, f"inputs of {block} differ in length: {lengths}"
     result = sim.run(
@@ -47,9 +49,7 @@ def drive(
         seed=seed,
         inputs={"block": block, "outputs": np.array(outputs), **given},
     )
-    return {
-        port: from_bytes(shapes[f"{block}__{port}"], result.outputs[port]) for port in outputs
-    }
+    return {port: from_bytes(shapes[f"{block}__{port}"], result.outputs[port]) for port in outputs}
 
 
 def to_bytes(shape: Any, value: Any) -> np.ndarray:
@@ -69,13 +69,14 @@ def _to_bits(shape: Any, value: Any) -> np.ndarray:
         return np.concatenate([_to_bits(field.shape, value[key]) for key, field in fields], axis=1)
     value = np.asarray(value, dtype=np.int64)
     if isinstance(shape, data.ArrayLayout):
-        assert value.ndim > 1 and value.shape[1] == shape.length, f"{value.shape} for {shape!r}"
+        assert value.shape[1:2] == (shape.length,), f"{value.shape} for {shape!r}"
         flat = value.reshape(-1, *value.shape[2:])
         return _to_bits(shape.elem_shape, flat).reshape(len(value), -1)
     cast = Shape.cast(shape)
     assert value.ndim == 1, f"{value.shape} for {cast!r}"
     low = -(1 << (cast.width - 1)) if cast.signed else 0
-    assert value.min() >= low and value.max() < low + (1 << cast.width), f"too large for {cast!r}"
+    assert value.min() >= low, f"{value.min()} does not fit {cast!r}"
+    assert value.max() < low + (1 << cast.width), f"{value.max()} does not fit {cast!r}"
     return ((value[:, None] >> np.arange(cast.width)) & 1).astype(np.uint8)
 
 
