@@ -42,9 +42,10 @@ def bank_columns(config: CoreConfig, matrix, columns, bank: int):
 class MaskController(wiring.Component):
     """Mask memory and B scanners, which list the kept columns of a row bank by bank.
 
-    A row is scanned in `2 + max over banks of sum over words of max(1, kept)` cycles, plus 1 to
-    hand it over; its kept columns appear on `kept` at the rate of one a bank and cycle.  The memory
-    takes a line a cycle.
+    A row is scanned in as many cycles as the slowest `BankScanner` needs: at least
+    `2 + kept columns`, and 1 for each empty word that is not the last.  With 1 to hand it over,
+    `row` accepts the next.  Kept columns appear on `kept` at the rate of one a bank and cycle.  The
+    memory takes a line a cycle.
 
     Parameters
     ----------

@@ -41,8 +41,8 @@ class MaskGenerator(wiring.Component):
     local order; when the row is complete and its total known, the half is read back, compared, and
     leaves as `MaskLine`s.  So a row being written and one being compared overlap.
 
-    Latency: the first line `5 + mask_word_bits` cycles after `row` (fewer for a shorter row);
-    throughput: one column a bank and cycle, plus 4 cycles a row.
+    Latency: the first line is offered `3 + mask_word_bits` cycles after `row` was accepted (fewer
+    for a shorter row); throughput: one column a bank and cycle, plus 3 cycles a row.
 
     Parameters
     ----------

@@ -15,8 +15,9 @@ class BankScanner(wiring.Component):
     """Walks one row's mask words of one bank and yields the local index of every set bit.
 
     The word behind the current one is always being read, so a word of k > 0 set bits takes k
-    cycles and an empty one takes 1.  A row of w words therefore takes
-    `2 + sum over words of max(1, set bits)` cycles from `start` to `done`.
+    cycles and an empty one takes 1, unless it is the last, which then takes none.  A row therefore
+    takes `2 + sum over all words but the last of max(1, set bits) + set bits of the last word`
+    cycles from `start` to `done`.
 
     Parameters
     ----------
