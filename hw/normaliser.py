@@ -54,8 +54,8 @@ class Normaliser(wiring.Component):
 
     Rows wait in a queue behind the pipelined reciprocal, so they are read without a gap:
     throughput `vector.lanes` elements a cycle, that is `beats * lanes / vector.lanes` cycles a row.
-    The first word is offered `lanes / vector.lanes + 9` cycles after `row_valid`; later if earlier
-    words are not taken.
+    The first word is offered `lanes / vector.lanes + 8` cycles after `row_valid`; later if earlier
+    words are not taken.  Very short rows, of fewer than 6 cycles, wait for the reciprocal.
 
     Parameters
     ----------
