@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +38,10 @@ class Sample:
 def fit(config: CoreConfig, samples: Sequence[Sample]) -> EngineConstants:
     """Return the constants with the least summed squared relative error on the `fit` samples.
 
-    The constants are whole cycles and the schedule is a maximum of sums, so this is a coordinate
-    descent over integers from the designed latencies, repeated until no constant moves.  Constants that only ever appear in
-    one sum cannot be told apart; any split of that sum predicts the same cycles.
+    The constants are whole cycles and the schedule is a maximum of sums, so this is a descent over
+    integers, one or two constants at a time, from the designed latencies until none moves: a local
+    optimum, so the start matters.  Constants that only ever appear in one sum cannot be told apart;
+    any split of that sum predicts the same cycles.
 
     Raises
     ------
@@ -56,20 +58,29 @@ def fit(config: CoreConfig, samples: Sequence[Sample]) -> EngineConstants:
 
     best = designed_constants(config)
     best_cost = cost(best)
-    moved = True
+    moved = best_cost > 0
     while moved:
         moved = False
-        for name in constant_names():
-            for step in (-8, -4, -2, -1, 1, 2, 4, 8):
-                value = getattr(best, name) + step
-                low = -MAX_LATENCY if name == "generate" else 0
-                if not low <= value <= MAX_LATENCY:
-                    continue
-                candidate = replace(best, **{name: value})
-                candidate_cost = cost(candidate)
-                if candidate_cost < best_cost - 1e-15:
-                    best, best_cost, moved = candidate, candidate_cost, True
+        for move in _moves():
+            values = {name: getattr(best, name) + step for name, step in move.items()}
+            if any(abs(v) > MAX_LATENCY or (v < 0 and n != "generate") for n, v in values.items()):
+                continue
+            candidate = replace(best, **values)
+            candidate_cost = cost(candidate)
+            if candidate_cost < best_cost - 1e-15:
+                best, best_cost, moved = candidate, candidate_cost, True
     return best
+
+
+def _moves() -> Iterator[dict[str, int]]:
+    """Yield changes to try: of one constant, then of two against each other."""
+    names = constant_names()
+    for name in names:
+        for step in (-8, -4, -2, -1, 1, 2, 4, 8):
+            yield {name: step}
+    for one, other in combinations(names, 2):
+        for step in (-2, -1, 1, 2):
+            yield {one: step, other: -step}
 
 
 def designed_constants(config: CoreConfig) -> EngineConstants:

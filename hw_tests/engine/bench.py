@@ -7,7 +7,7 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from cocotb.triggers import FallingEdge, RisingEdge
+from cocotb.triggers import FallingEdge, RisingEdge, SimTimeoutError, with_timeout
 
 from disc.config import CoreConfig, loads
 from disc.hashing import BankHash
@@ -16,7 +16,7 @@ from hw.command import FuseLayout, RowEntry
 from hw.hash import matrix_layout
 from hw.mask_controller import MaskLine
 from hw.normaliser import ResultWord
-from hw_tests.lib import decode, encode, rng, start
+from hw_tests.lib import CLOCK_NS, decode, encode, rng, start
 from hw_tests.sim import inputs, outputs, pack_words, read_memory, write_memory
 
 
@@ -62,7 +62,7 @@ async def _head(dut: Any, config: CoreConfig, job: dict[str, Any]) -> dict[str, 
             write_memory(dut.row_list.words, [word], offset=i)
         dut.row_count.value = count
         begun = time.perf_counter()
-        await _execute(dut)
+        await _execute(dut, limit=_patience(config, fields, count, int(job["stall"])))
         seconds += time.perf_counter() - begun
         counters.append(_counters(dut))
         out.append(_read_results(dut, config, fields["beats"], slots, tokens, job["q"].shape[1]))
@@ -75,7 +75,14 @@ async def _head(dut: Any, config: CoreConfig, job: dict[str, Any]) -> dict[str, 
     return results
 
 
-async def _execute(dut: Any) -> None:
+def _patience(config: CoreConfig, fields: dict[str, int], rows: int, stall: int) -> int:
+    """Return cycles after which a command must have ended, however it was stalled."""
+    groups = -(-fields["columns"] // config.array.banks)
+    dense = rows * (2 * groups * fields["beats"] + 8 * config.array.lanes + 100)
+    return 1000 + 4 * dense * 256 // (256 - stall)
+
+
+async def _execute(dut: Any, *, limit: int) -> None:
     edge = RisingEdge(dut.clk)
     dut.start.value = 1
     await edge
@@ -83,7 +90,10 @@ async def _execute(dut: Any) -> None:
     await edge
     await edge
     if dut.busy.value:
-        await FallingEdge(dut.busy)
+        try:
+            await with_timeout(FallingEdge(dut.busy), limit * CLOCK_NS, "ns")
+        except SimTimeoutError:
+            raise AssertionError(f"engine: still busy after {limit} cycles") from None
     await edge
     await edge
 
