@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
         if as_json:
             print_json({"config": chosen.model_dump(), "derived": derived})
             return
-        flat = {}
+        flat: dict[str, object] = {}
         for name, value in chosen.model_dump().items():
             if isinstance(value, dict):
                 flat |= {f"{name}.{field}": item for field, item in value.items()}

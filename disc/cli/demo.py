@@ -50,7 +50,7 @@ def register(app: typer.Typer) -> None:
                     chosen,
                     step=step,
                     seed=seed,
-                    tell=lambda text, name=name: shown.update(task, description=f"{name}: {text}"),
+                    tell=lambda text: shown.update(task, description=text),
                 )
                 plot_head(runs[name], out / f"head_step_{step}.png")
             shown.update(task, description="estimating DiT-XL/2")

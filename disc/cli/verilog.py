@@ -44,15 +44,16 @@ def register(app: typer.Typer) -> None:
                 shown.add_task("linting")
                 check(files)
         write_files({out / name: text for name, text in files.items()})
+        written = sorted(str(out / name) for name in files)
         report = {
             "top": TOP,
             "config": chosen.name,
             "digest": chosen.digest,
-            "files": sorted(str(out / name) for name in files),
+            "files": written,
             "verilog_bytes": len(files[f"{TOP}.v"]),
             "lint": "clean" if lint else "not run",
         }
         if as_json:
             print_json(report)
         else:
-            print_table("Verilog", report | {"files": "\n".join(report["files"])})
+            print_table("Verilog", report | {"files": "\n".join(written)})

@@ -124,19 +124,21 @@ class QuantisedHead:
 def quantise_head(q: Float, k: Float, v: Float, config: CoreConfig) -> QuantisedHead:
     """Quantise the float q [rows, d], k and v [columns, d] of one head, scales from the tensors.
 
-    The result's scale is that of v: a weighted mean of rows of v never exceeds their range.
-    Where attention averages many rows, a smaller scale keeps more of the result; it is then
-    chosen from the dense float output, as calibration would.
+    The result's scale is that of the dense float output, as calibration would choose it, and at
+    most that of v: attention averages rows of v, so a smaller scale keeps more of the result.
     """
     bits = config.number.operand_bits
-    scales = [symmetric_scale(x, bits) for x in (q, k, v)]
+    q_scale, k_scale, v_scale = (symmetric_scale(x, bits) for x in (q, k, v))
     out_scale = symmetric_scale(float_attention(q, k, v), bits)
-    # A constant output of zero has no scale of its own.
-    out_scale = min(out_scale, scales[2]) if np.any(v) else scales[2]
     return QuantisedHead(
-        *(quantise(x, s, bits) for x, s in zip((q, k, v), scales, strict=True)),
-        *scales,
-        out_scale,
+        q=quantise(q, q_scale, bits),
+        k=quantise(k, k_scale, bits),
+        v=quantise(v, v_scale, bits),
+        q_scale=q_scale,
+        k_scale=k_scale,
+        v_scale=v_scale,
+        # A result of zeros has no scale of its own.
+        out_scale=min(out_scale, v_scale) if np.any(v) else v_scale,
     )
 
 
