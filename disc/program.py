@@ -91,12 +91,20 @@ class FuseCommand:
             "output_shift": (0, 32),
             "threshold": (0, 1 << THRESHOLD_BITS),
         }
+        # The configuration's field that would have to grow, where it is one.
+        sized_by = {
+            "columns": "memory.columns",
+            "beats": "memory.head_dim",
+            "dot_base": "memory.bank_words",
+            "axpy_base": "memory.bank_words",
+        }
         for name, (low, high) in limits.items():
             value = getattr(self, name)
             if not low <= value <= high:
+                grow = f"; {sized_by[name]} limits it" if name in sized_by else ""
                 raise ValueError(
                     f"{name}: must be in [{low}, {high}] for configuration {config.name!r}, "
-                    f"got {value}"
+                    f"got {value}{grow}"
                 )
         if abs(self.dot_base - self.axpy_base) < groups * self.beats:
             raise ValueError(

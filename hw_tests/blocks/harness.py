@@ -67,18 +67,23 @@ class SideBySide(wiring.Component):
 
 
 def blocks(config: CoreConfig) -> dict[str, wiring.Component]:
-    """Return one of each block; trees, which depend on no configuration, only with `tiny`."""
+    """Return one of each block.
+
+    Trees, which depend on no configuration, only with `tiny`; no array with `flat`, where it takes
+    as long to build as everything else and has no size that is degenerate.
+    """
     parts: dict[str, wiring.Component] = {
         "hash": BankHash(config),
         "distributor": BankDistributor(config),
         "controller": MaskController(config),
         "generator": MaskGenerator(config),
-        "array": DpuArray(config),
         "score": ScoreUnit(config),
         "numerator": NumeratorUnit(config),
         "reciprocal": Reciprocal(total_bits(config)),
         "normaliser": Normaliser(config),
     }
+    if config.name != "flat":
+        parts["array"] = DpuArray(config)
     if config.name == "tiny":
         parts["wide_reciprocal"] = Reciprocal(WIDEST_TOTAL)
         parts["one_bit_reciprocal"] = Reciprocal(1)
