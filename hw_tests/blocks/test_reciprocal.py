@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Pipelined reciprocal against the golden core."""
 
 from __future__ import annotations
