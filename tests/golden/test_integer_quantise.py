@@ -44,6 +44,10 @@ def test_multiplier_is_close_and_normalised(value):
     assert abs(math.ldexp(m, -shift) / value - 1) <= 2.0**-16
 
 
+def test_multiplier_that_rounds_up_to_a_power_of_two():
+    assert fixed_multiplier(1 - 2.0**-30) == fixed_multiplier(1.0) == (1 << 15, 15)
+
+
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
 def test_multiplier_of_what_is_no_positive_number(value):
     with pytest.raises(ValueError, match=r"^output_multiplier: must be positive and finite"):

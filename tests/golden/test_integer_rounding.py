@@ -35,6 +35,13 @@ def test_round_shift_is_exact(x, shift):
     assert round_shift(x, shift) == nearest(x, shift)
 
 
+def test_round_shift_of_all_small_numbers():
+    """Every half, below and above zero."""
+    x, shift = np.arange(-200, 201), np.arange(12)
+    got = round_shift(x[:, None], shift)
+    assert got.tolist() == [[nearest(int(a), int(s)) for s in shift] for a in x]
+
+
 @given(numbers, shifts)
 def test_hardware_formula_is_the_same_number(x, shift):
     assert round_shift(x, shift) == (((2 * x) >> shift) + 1) >> 1
