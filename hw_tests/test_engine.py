@@ -138,6 +138,21 @@ def test_every_trained_head(name: str) -> None:
     assert not wrong, wrong
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["edge", "server"])
+def test_trained_heads_of_1024_tokens(name: str) -> None:
+    """Four row tiles a head; L = 24 and 72; mask made and mask reused."""
+    config = preset(name)
+    captures = capture_all("digits-1024", at=[5, 6], steps=20)
+    chosen = [c for (_, layer, head), c in captures.items() if layer in (0, 2, 5) and head == 1]
+    heads = [prepare(config, capture, alpha=0.5) for capture in chosen]
+    hash_ = choose_hash("xor-fold", config)
+    results = simulate(config, [job(head, hash_, stall=0.1) for head in heads])
+    for head, got in zip(heads, results, strict=True):
+        assert len(got.tiles) == 4
+        assert mismatches(head, got) == 0
+
+
 def _fixed_job(mode: MaskMode, *, alpha: float = 0.0, ones: bool = False) -> HeadJob:
     rng = np.random.default_rng(3)
     q, k, v = (rng.normal(size=(n, 24)) for n in (9, 50, 50))
@@ -191,6 +206,24 @@ def test_rows_follow_each_other_without_a_gap() -> None:
     ]
     assert overheads[0] == overheads[1]
     assert overheads[0] <= 55
+
+
+def test_stalled_mask_lines_hold_up_the_rows() -> None:
+    """Two lines and one result word a row, so the mask generator is what everybody waits for."""
+    rng = np.random.default_rng(9)
+    head = quantise_head(*(rng.normal(size=(n, 8)) for n in (24, 256, 256)), TINY)
+    command = head.command(TINY, MaskMode.GENERATE, alpha=0.8)
+    item = HeadJob(
+        q=head.q,
+        k=head.k,
+        v=head.v,
+        command=command,
+        hash=BankHash.xor_fold(TINY.array.banks, TINY.local_bits),
+        stall=0.99,
+    )
+    (got,) = simulate(TINY, [item])
+    check(item, fused_attention(head.q, head.k, head.v, command, TINY.number), got)
+    assert got.counters.cycles > 1.2 * array_cycles(item)
 
 
 def test_an_empty_row_gives_zeros() -> None:
