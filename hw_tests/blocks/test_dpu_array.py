@@ -74,8 +74,8 @@ class Run:
         enable = rng.random((n, B)) < rng.choice([0.0, 0.5, 1.0], n, p=[0.1, 0.4, 0.5])[:, None]
         wild = rng.random(n) < self.extreme
         word[wild], query[wild], scalar[wild], enable[wild] = low, low, top, True
-        half = rng.random(n) < self.extreme / 4
-        word[half] = -low - 1
+        if self.extreme < 1:  # both signs; otherwise one, so that sums are as large as can be
+            word[rng.random(n) < self.extreme / 4] = -low - 1
         noise = {name: rng.integers(0, 2, n) for name in STEP}
         noise["beat"] = rng.integers(0, config.max_beats, n)
         for cycle, step in enumerate(self.steps):
