@@ -19,7 +19,7 @@ from hw.mask_controller import MaskLine
 from hw.normaliser import ResultWord
 from hw.selector import SelectorMode, command_layout, max_beats, pixels_layout, summary_layout
 from hw_tests.lib import PAUSES, StreamSink, StreamSource, encode, rng, start
-from hw_tests.sim import inputs, outputs
+from hw_tests.sim import inputs, outputs, read_memory
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
@@ -46,6 +46,7 @@ async def select_then_attend(dut: Any) -> None:
 
     masks = hash_.to_bank_order(given["mask"].astype(bool))
     half = -(-len(selected) // 2)
+    spare = _spare_lines(config, half)
     for first in range(0, len(selected), half):
         tokens = selected[first : first + half]
         core.load_queries(given["q"][tokens], fields["beats"])
@@ -54,8 +55,17 @@ async def select_then_attend(dut: Any) -> None:
         await core.loaded()
         window = {"first": first, "count": len(tokens)}
         core.command.send([{"fuse": fields, "rows": window}])
+        if fields["mode"] == MaskMode.GENERATE:
+            # Lines for other slots, which compete with the generated ones for the memory.
+            core.masks.send(spare)
         await core.results.take(len(tokens) * fields["beats"])
         await core.idle()
+        await core.loaded()
+    if fields["mode"] == MaskMode.GENERATE:
+        for line in spare:
+            for bank, bits in enumerate(line["bits"]):
+                memory = getattr(dut.engine.mask, f"mask_{bank}").words
+                assert read_memory(memory, 1, offset=line["address"]) == [bits], line
     words = core.results.received
     outputs(
         before=before,
@@ -69,6 +79,20 @@ async def select_then_attend(dut: Any) -> None:
         line_address=np.array([line["address"] for line in core.lines.received]),
         line_bits=np.array([line["bits"] for line in core.lines.received]),
     )
+
+
+def _spare_lines(config: CoreConfig, used_slots: int) -> list[dict[str, Any]]:
+    """Return random lines for every slot from `used_slots` on."""
+    random = rng("spare lines")
+    return [
+        {
+            "address": address,
+            "bits": [
+                random.getrandbits(config.memory.mask_word_bits) for _ in range(config.array.banks)
+            ],
+        }
+        for address in range(used_slots * config.mask_words_per_row, config.mask_lines)
+    ]
 
 
 class _Core:

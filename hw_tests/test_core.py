@@ -31,7 +31,8 @@ GRID, PATCH = 8, 2
 
 @pytest.fixture(scope="module")
 def built() -> sim.Built:
-    return sim.build(to_verilog(Core(CONFIG), top=TOP, header={}), TOP)
+    memories = [(f"{TOP}.engine.mask.mask_*", "words")]
+    return sim.build(to_verilog(Core(CONFIG), top=TOP, header={}), TOP, public=memories)
 
 
 @pytest.mark.parametrize("pause", ["never", "bernoulli", "mostly_stalled"])

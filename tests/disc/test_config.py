@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 from __future__ import annotations
 
 import re

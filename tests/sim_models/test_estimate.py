@@ -264,7 +264,11 @@ def test_json_identifies_what_was_estimated():
         (
             lambda: run(
                 chip=config(
-                    array__lanes=2, vector__lanes=2, memory__bank_words=16, memory__columns=128
+                    array__lanes=2,
+                    vector__lanes=2,
+                    memory__bank_words=16,
+                    memory__columns=128,
+                    memory__query_rows=64,
                 )
             ),
             "memory.bank_words: must be at least 72, one column",
