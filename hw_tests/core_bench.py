@@ -55,8 +55,9 @@ async def select_then_attend(dut: Any) -> None:
         await core.loaded()
         window = {"first": first, "count": len(tokens)}
         core.command.send([{"fuse": fields, "rows": window}])
-        if fields["mode"] == MaskMode.GENERATE:
-            # Lines for other slots, which compete with the generated ones for the memory.
+        if fields["mode"] == MaskMode.GENERATE and first == 0:
+            # Lines for other slots; the row's next generated line wants the memory among them.
+            await core.lines.take(1)
             core.masks.send(spare)
         await core.results.take(len(tokens) * fields["beats"])
         await core.idle()
