@@ -53,6 +53,7 @@ class StreamSource:
         self._bits = width(shape)
         self._queue: deque[int] = deque()
         self._idle = Event()
+        self._idle.set()
         self.accepted: list[int] = []
         """Cycle of every transfer."""
         self._port.valid.value = 0
@@ -65,7 +66,8 @@ class StreamSource:
     def send_raw(self, words: Iterable[int]) -> None:
         """Queue port values as they are."""
         self._queue.extend(words)
-        self._idle.clear()
+        if self._queue:
+            self._idle.clear()
 
     async def drained(self) -> None:
         """Wait until everything queued has been accepted."""
@@ -76,7 +78,6 @@ class StreamSource:
         port, random = self._port, rng(f"source {self._port.prefix}")
         pauses = self._pause.decisions(random)
         waiting = False
-        self._idle.set()
         while True:
             await port.edge
             if waiting and port.ready.value:
@@ -140,7 +141,7 @@ class StreamMonitor:
             await port.edge
             valid = bool(port.valid.value)
             # Unlike a value, a payload while valid is low means nothing: do not read it.
-            raw = port.payload.value.to_unsigned() if valid and port.payload is not None else 0
+            raw = int(port.payload.value) if valid and port.payload is not None else 0
             if stalled is not None:
                 assert valid, f"{port.prefix}: valid fell before ready, at cycle {now()}"
                 assert raw == stalled, (
