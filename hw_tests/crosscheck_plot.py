@@ -58,7 +58,7 @@ def plot_head(result: Crosscheck, path: Path) -> None:
     load.plot(np.sort(-(-kept // banks)), "k--", label="evenly spread")
     load.set_xlabel("query rows, sorted")
     load.set_ylabel(f"kept columns of the fullest of {banks} banks")
-    load.set_title("what a row costs")
+    load.set_title("what a row costs under this mask")
     load.legend()
 
     golden = result.prepared.golden.out.ravel()
