@@ -28,7 +28,9 @@ class ConfigError(ValueError):
     """A configuration is unknown, unreadable or out of range.  The message says which field."""
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """Base of all that is read from TOML: frozen, no unknown fields, no silent conversion."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
@@ -38,7 +40,7 @@ def _power_of_two(value: int) -> int:
     return value
 
 
-class ArrayConfig(_Section):
+class ArrayConfig(Section):
     """The multiplier grid: B banks, each with one dot-product unit of L lanes."""
 
     banks: Annotated[int, Field(ge=2, le=64)]
@@ -51,7 +53,7 @@ class ArrayConfig(_Section):
     _banks = field_validator("banks")(_power_of_two)
 
 
-class MemoryConfig(_Section):
+class MemoryConfig(Section):
     """On-chip memories of one core."""
 
     bank_words: Annotated[int, Field(ge=16, le=4096)]
@@ -68,7 +70,7 @@ class MemoryConfig(_Section):
     _mask_word_bits = field_validator("mask_word_bits")(_power_of_two)
 
 
-class NumberConfig(_Section):
+class NumberConfig(Section):
     """Number formats.  `docs/arithmetic.md` defines every operation on them."""
 
     operand_bits: Annotated[int, Field(ge=4, le=8)] = 8
@@ -83,14 +85,14 @@ class NumberConfig(_Section):
     """Fraction bits of a score; the exponential's table has 2**score_fraction_bits entries."""
 
 
-class VectorConfig(_Section):
+class VectorConfig(Section):
     """The vector unit: everything that is not a matrix product."""
 
     lanes: Annotated[int, Field(ge=1, le=128)]
     """Elements normalised per cycle; divides `array.lanes`."""
 
 
-class SelectorConfig(_Section):
+class SelectorConfig(Section):
     """The token selector."""
 
     pixels: Annotated[int, Field(ge=1, le=16)] = 2
@@ -101,7 +103,7 @@ class SelectorConfig(_Section):
     """Most patches in an image row, and most patch rows: partial sums kept."""
 
 
-class DramConfig(_Section):
+class DramConfig(Section):
     """External memory of the whole chip."""
 
     kind: Literal["LPDDR5-6400", "GDDR6-14", "HBM2-2.0", "HBM2E-3.2"]
@@ -121,7 +123,7 @@ _DRAM_GB_PER_S_PER_CHANNEL = {
 }
 
 
-class CoreConfig(_Section):
+class CoreConfig(Section):
     """Everything that fixes the hardware and its environment.
 
     `digest` identifies it in Verilog headers and reports; two configurations with equal fields
@@ -245,7 +247,8 @@ class CoreConfig(_Section):
         return tomli_w.dumps(self.model_dump())
 
 
-def _explain(error: ValidationError, source: str) -> ConfigError:
+def explain(error: ValidationError, source: str) -> ConfigError:
+    """Say in one line a field what is wrong with it."""
     lines = []
     for item in error.errors():
         field = ".".join(str(part) for part in item["loc"])
@@ -261,7 +264,7 @@ def build(fields: dict[str, Any], *, source: str = "configuration") -> CoreConfi
     try:
         return CoreConfig.model_validate(fields)
     except ValidationError as error:
-        raise _explain(error, source) from None
+        raise explain(error, source) from None
 
 
 def loads(text: str, *, source: str = "configuration") -> CoreConfig:

@@ -1,0 +1,246 @@
+"""What is computed in which denoising step: the object that programs are lowered from.
+
+Cached Token Reuse (CTR) and Softmax Thresholding with mask reuse (ST) are the methods of DiSC
+(arXiv 2605.25798).  The paper's thresholds and schedules are not public; every default here is a
+choice of this project.  CTR's full refresh and ST's mask making fall on the same steps: apart
+they lose quality, since a mask made by some rows only does not fit the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import tomli_w
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from disc.config import ConfigError, Section, explain
+
+SCHEDULES = Path(__file__).parent / "schedules"
+"""Shipped schedules, with the figures that chose them."""
+
+Reference = Literal[
+    "last-computed", "adjacent", "second-difference", "output", "random", "true-change"
+]
+REFERENCES: tuple[Reference, ...] = get_args(Reference)
+
+# TOML has lists only.
+Listed = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Checked(Section):
+    """Raises `ConfigError`, not pydantic's error, when made directly."""
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise explain(error, type(self).__name__) from None
+
+
+class CTRConfig(_Checked):
+    """How tokens are chosen and what stands in for those that are reused.
+
+    Exactly one of `threshold` and `reuse` is set.
+    """
+
+    reference: Reference = "last-computed"
+    """What a token's latent is compared with, so as to score its change.
+
+    "last-computed": the latent when that token was last computed, so slow drift adds up until it
+    is seen; "adjacent": that of the step before; "second-difference": 2 z of the step before − z
+    of two steps before; "output": not latents, but the network's outputs of the two steps before.
+    Controls: "random": scores are drawn; "true-change": by how much reusing the token would err,
+    which takes a dense pass to know and is no method."""
+    threshold: Annotated[NonNegative | tuple[NonNegative, ...] | None, Listed] = None
+    """Tokens with score ≥ threshold are computed; units of the latent.  One, or one a step."""
+    reuse: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Fraction of tokens that is reused, those of lowest score."""
+    forecast: Annotated[int, Field(ge=0, le=2)] = 1
+    """Order of the polynomial in the step through a token's last computed branch sums, by which
+    those of a reused token are extrapolated; 0 reuses the last as it is."""
+    damping: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Factor on the extrapolated change."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Of "random"."""
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> CTRConfig:
+        if (self.threshold is None) == (self.reuse is None):
+            raise ValueError(
+                f"threshold: {self.threshold} and reuse: {self.reuse}; set exactly one of them"
+            )
+        return self
+
+
+class STConfig(_Checked):
+    """Which attention entries are kept, and what stands in for the others."""
+
+    alpha: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 2.0
+    """An entry is kept iff its probability is ≥ alpha / N, or on the diagonal; 0 keeps all."""
+    share_residual: bool = True
+    """Whether a refresh uses the dense output and keeps its difference to the masked one, to add
+    it while the mask is reused.  False: the refresh uses the masked output at once."""
+    heads: Literal["each", "shared"] = "each"
+    """A mask for each head, or one for all, made from their mean probability."""
+
+
+class Schedule(_Checked):
+    """Which steps compute all tokens and make all masks, and what happens in between."""
+
+    name: str = "schedule"
+    steps: Annotated[int, Field(ge=1, le=10_000)]
+    """Network evaluations of a sampling run."""
+    refresh: Annotated[tuple[int, ...], Field(min_length=1), Listed]
+    """Steps, ascending from 0, the noisiest, in which every token is computed and masks are
+    made."""
+    ctr: CTRConfig | None = None
+    """None computes all tokens in every step."""
+    st: STConfig | None = None
+    """None attends densely in every step."""
+    figures: dict[str, float | int | str] = Field(default_factory=dict)
+    """What was measured with this schedule; for people, without effect."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Schedule:
+        steps, refresh = self.steps, self.refresh
+        if refresh[0] != 0:
+            raise ValueError(
+                f"refresh: the first is step {refresh[0]}; step 0 must be one, since nothing "
+                "has been computed before it"
+            )
+        for earlier, later in pairwise(refresh):
+            if later <= earlier:
+                raise ValueError(f"refresh: {later} follows {earlier}; steps must ascend")
+        if refresh[-1] >= steps:
+            raise ValueError(f"refresh: {refresh[-1]} is outside 0..{steps - 1}, the steps")
+        if self.ctr is None:
+            return self
+        if isinstance(self.ctr.threshold, tuple) and len(self.ctr.threshold) != steps:
+            raise ValueError(
+                f"ctr.threshold: {len(self.ctr.threshold)} values for {steps} steps; give one "
+                "value, or one a step"
+            )
+        first_reuse = next((s for s in range(steps) if s not in self._refreshes), None)
+        if self.ctr.reference in ("second-difference", "output") and first_reuse == 1:
+            raise ValueError(
+                f"refresh: step 1 must be one, since reference {self.ctr.reference!r} needs two "
+                "earlier steps; set warmup to 2"
+            )
+        return self
+
+    @classmethod
+    def periodic(
+        cls,
+        steps: int,
+        *,
+        every: int = 3,
+        warmup: int = 1,
+        tail: int = 0,
+        ctr: CTRConfig | None = None,
+        st: STConfig | None = None,
+        name: str = "schedule",
+    ) -> Schedule:
+        """Refresh in the first `warmup` steps, then every `every`-th, and in the last `tail`.
+
+        Raises:
+            ConfigError: a number is out of range; the message names it, its value and the range.
+        """
+        for field, value, low in (("every", every, 1), ("warmup", warmup, 1), ("tail", tail, 0)):
+            if value < low:
+                raise ConfigError(f"{field}: {value} is below {low}")
+        if not 1 <= steps <= 10_000:
+            raise ConfigError(f"steps: {steps} is outside 1..10000")
+        last = min(warmup, steps) - 1
+        chosen = {*range(last), *range(last, steps, every), *range(max(0, steps - tail), steps)}
+        return cls(name=name, steps=steps, refresh=tuple(sorted(chosen)), ctr=ctr, st=st)
+
+    @cached_property
+    def _refreshes(self) -> frozenset[int]:
+        return frozenset(self.refresh)
+
+    def is_refresh(self, step: int) -> bool:
+        """Whether all tokens are computed, and masks made, in this step."""
+        return step in self._refreshes
+
+    def threshold(self, step: int) -> float | None:
+        """CTR's threshold in a step, None where a fraction is reused."""
+        threshold = self.ctr.threshold if self.ctr else None
+        return threshold[step] if isinstance(threshold, tuple) else threshold
+
+    @cached_property
+    def digest(self) -> str:
+        """First 12 hex digits of SHA-256 over all that has an effect."""
+        fields = self.model_dump(exclude={"name", "figures"})
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def __str__(self) -> str:
+        """Timeline, R for a refresh, and the two methods in words."""
+        line = "".join("R" if self.is_refresh(s) else "." for s in range(self.steps))
+        parts = [f"{self.name}: {self.steps} steps, {line}"]
+        if self.ctr:
+            c = self.ctr
+            if c.reuse is not None:
+                amount = f"{c.reuse:.0%} of tokens reused"
+            else:
+                amount = "tokens below a threshold reused"
+            order = "as they were" if c.forecast == 0 else f"forecast of order {c.forecast}"
+            damped = f", damped {c.damping:g}" if c.damping < 1 and c.forecast else ""
+            parts.append(f"CTR {c.reference}, {amount}, {order}{damped}")
+        if self.st:
+            s = self.st
+            heads = "a mask a head" if s.heads == "each" else "one mask for all heads"
+            shared = "residual shared" if s.share_residual else "residual dropped"
+            parts.append(f"ST α = {s.alpha:g}, {heads}, {shared}")
+        if not (self.ctr or self.st):
+            parts.append("dense")
+        return "; ".join(parts)
+
+    def to_toml(self) -> str:
+        """Return the schedule as TOML; `loads` restores an equal object."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
+
+def loads(text: str, *, source: str = "schedule") -> Schedule:
+    """Parse TOML text, or raise `ConfigError` that names the field."""
+    try:
+        fields = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source}: not valid TOML: {error}") from None
+    try:
+        return Schedule.model_validate(fields)
+    except ValidationError as error:
+        raise explain(error, source) from None
+
+
+def shipped() -> list[str]:
+    """Names of the shipped schedules."""
+    return sorted(path.stem for path in SCHEDULES.glob("*.toml"))
+
+
+def load(name_or_path: str | Path) -> Schedule:
+    """Return a shipped schedule by name, or read the TOML file that the argument names.
+
+    Raises:
+        ConfigError: there is none, it is unreadable, or a field is out of range.
+    """
+    path = Path(name_or_path)
+    if path.suffix != ".toml":
+        path = SCHEDULES / f"{name_or_path}.toml"
+        if not path.is_file():
+            raise ConfigError(
+                f"schedule: no shipped schedule {str(name_or_path)!r}; choose "
+                f"{', '.join(shipped())}, or give a TOML file"
+            )
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"schedule: cannot read {path}: {error}") from None
+    return loads(text, source=str(path))
