@@ -83,6 +83,12 @@ class NumberConfig(Section):
     """Signed fixed-point scores in units of log2."""
     score_fraction_bits: Annotated[int, Field(ge=3, le=8)] = 6
     """Fraction bits of a score; the exponential's table has 2**score_fraction_bits entries."""
+    residual_bits: Annotated[int, Field(ge=12, le=16)] = 16
+    """Signed residual stream, and branch sums kept for reused tokens."""
+    sharing_bits: Annotated[int, Field(ge=8, le=16)] = 16
+    """Signed width of what residual sharing keeps and adds."""
+    sharing_guard_bits: Annotated[int, Field(ge=0, le=6)] = 4
+    """Of these, bits below a unit of the result."""
 
 
 class VectorConfig(Section):
@@ -237,6 +243,11 @@ class CoreConfig(Section):
     def digest(self) -> str:
         """First 12 hex digits of SHA-256 over all fields but the name."""
         fields = self.model_dump(exclude={"name"})
+        # What the attention core of this release does not use must not rename its configurations:
+        # Verilog headers and calibrations carry the digest.
+        for field in ("residual_bits", "sharing_bits", "sharing_guard_bits"):
+            if fields["number"][field] == NumberConfig.model_fields[field].default:
+                del fields["number"][field]
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -98,8 +98,10 @@ class Schedule(_Checked):
     steps: Annotated[int, Field(ge=1, le=10_000)]
     """Network evaluations of a sampling run."""
     refresh: Annotated[tuple[int, ...], Field(min_length=1), Listed]
-    """Steps, ascending from 0, the noisiest, in which every token is computed and masks are
-    made."""
+    """Steps, ascending from 0, the noisiest, in which every token is computed."""
+    make_masks: Annotated[tuple[int, ...], Field(min_length=1), Listed] | None = None
+    """Those of them, ascending from 0, in which ST attends densely and makes its masks; the
+    others reuse masks.  None: all of them."""
     ctr: CTRConfig | None = None
     """None computes all tokens in every step."""
     st: STConfig | None = None
@@ -115,11 +117,19 @@ class Schedule(_Checked):
                 f"refresh: the first is step {refresh[0]}; step 0 must be one, since nothing "
                 "has been computed before it"
             )
-        for earlier, later in pairwise(refresh):
-            if later <= earlier:
-                raise ValueError(f"refresh: {later} follows {earlier}; steps must ascend")
-        if refresh[-1] >= steps:
-            raise ValueError(f"refresh: {refresh[-1]} is outside 0..{steps - 1}, the steps")
+        for field, chosen in (("refresh", refresh), ("make_masks", self.make_masks or (0,))):
+            for earlier, later in pairwise(chosen):
+                if later <= earlier:
+                    raise ValueError(f"{field}: {later} follows {earlier}; steps must ascend")
+            if chosen[-1] >= steps:
+                raise ValueError(f"{field}: {chosen[-1]} is outside 0..{steps - 1}, the steps")
+        if self.make_masks and (
+            0 not in self.make_masks or not self._refreshes.issuperset(self.make_masks)
+        ):
+            raise ValueError(
+                f"make_masks: {self.make_masks} must hold step 0 and steps of refresh only, since "
+                "a mask is made from the attention of all tokens"
+            )
         if self.ctr is None:
             return self
         if isinstance(self.ctr.threshold, tuple) and len(self.ctr.threshold) != steps:
@@ -143,31 +153,41 @@ class Schedule(_Checked):
         every: int = 3,
         warmup: int = 1,
         tail: int = 0,
+        mask_every: int = 1,
         ctr: CTRConfig | None = None,
         st: STConfig | None = None,
         name: str = "schedule",
     ) -> Schedule:
         """Refresh in the first `warmup` steps, then every `every`-th, and in the last `tail`.
 
+        Masks are made in every `mask_every`-th refresh.
+
         Raises:
             ConfigError: a number is out of range; the message names it, its value and the range.
         """
-        for field, value, low in (("every", every, 1), ("warmup", warmup, 1), ("tail", tail, 0)):
+        limits = (("every", every, 1), ("warmup", warmup, 1), ("tail", tail, 0))
+        for field, value, low in (*limits, ("mask_every", mask_every, 1)):
             if value < low:
                 raise ConfigError(f"{field}: {value} is below {low}")
         if not 1 <= steps <= 10_000:
             raise ConfigError(f"steps: {steps} is outside 1..10000")
         last = min(warmup, steps) - 1
         chosen = {*range(last), *range(last, steps, every), *range(max(0, steps - tail), steps)}
-        return cls(name=name, steps=steps, refresh=tuple(sorted(chosen)), ctr=ctr, st=st)
+        refresh = tuple(sorted(chosen))
+        masks = refresh[::mask_every] if mask_every > 1 else None
+        return cls(name=name, steps=steps, refresh=refresh, make_masks=masks, ctr=ctr, st=st)
 
     @cached_property
     def _refreshes(self) -> frozenset[int]:
         return frozenset(self.refresh)
 
     def is_refresh(self, step: int) -> bool:
-        """Whether all tokens are computed, and masks made, in this step."""
+        """Whether all tokens are computed in this step."""
         return step in self._refreshes
+
+    def makes_masks(self, step: int) -> bool:
+        """Whether ST attends densely in this step and makes its masks."""
+        return self.is_refresh(step) and (self.make_masks is None or step in self.make_masks)
 
     def threshold(self, step: int) -> float | None:
         """CTR's threshold in a step, None where a fraction is reused."""
@@ -182,8 +202,8 @@ class Schedule(_Checked):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def __str__(self) -> str:
-        """Timeline, R for a refresh, and the two methods in words."""
-        line = "".join("R" if self.is_refresh(s) else "." for s in range(self.steps))
+        """Timeline, M for a refresh that makes masks, R for another, and the methods in words."""
+        line = "".join(self._letter(s) for s in range(self.steps))
         parts = [f"{self.name}: {self.steps} steps, {line}"]
         if self.ctr:
             c = self.ctr
@@ -202,6 +222,11 @@ class Schedule(_Checked):
         if not (self.ctr or self.st):
             parts.append("dense")
         return "; ".join(parts)
+
+    def _letter(self, step: int) -> str:
+        if self.st and self.makes_masks(step):
+            return "M"
+        return "R" if self.is_refresh(step) else "."
 
     def to_toml(self) -> str:
         """Return the schedule as TOML; `loads` restores an equal object."""

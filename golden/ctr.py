@@ -10,68 +10,15 @@ over the patch grid, in the order of the model's token axis.  Lists of tokens as
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from disc.schedule import Schedule
+
 Latent = NDArray[np.float32]
 Tokens = NDArray[np.int64]
-
-Reference = Literal["last-computed", "adjacent", "second-difference", "random"]
-
-
-@dataclass(frozen=True)
-class CTRConfig:
-    """How tokens are chosen.  Exactly one of `threshold` and `reuse` is set.
-
-    Attributes:
-        reference: what z_t is compared with.  "last-computed": z when that token was last
-            computed, so slow drift adds up until it is seen; "adjacent": z of the step before;
-            "second-difference": 2 z of the step before − z of two steps before; "random": scores
-            are drawn, a control that any real score must beat.
-        threshold: tokens with score ≥ threshold are computed, in units of the latent.
-        reuse: fraction of tokens that is reused, those of lowest score, in 0..1.
-        warmup: so many first steps are dense.
-        refresh: every step divisible by this is dense.
-        seed: of "random".
-
-    Raises:
-        ValueError: a field is out of range; the message names it, its value and the range.
-    """
-
-    reference: Reference = "last-computed"
-    threshold: float | None = None
-    reuse: float | None = None
-    warmup: int = 2
-    refresh: int = 5
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.reference not in get_args(Reference):
-            raise ValueError(
-                f"reference: {self.reference!r} is not one of {list(get_args(Reference))}"
-            )
-        if (self.threshold is None) == (self.reuse is None):
-            raise ValueError(
-                f"threshold: {self.threshold} and reuse: {self.reuse}; set exactly one of them"
-            )
-        if self.threshold is not None and not self.threshold >= 0:
-            raise ValueError(f"threshold: {self.threshold} is below 0")
-        if self.reuse is not None and not 0 <= self.reuse <= 1:
-            raise ValueError(f"reuse: {self.reuse} is outside 0..1")
-        least = 2 if self.reference == "second-difference" else 1
-        if self.warmup < least:
-            raise ValueError(
-                f"warmup: {self.warmup} is below {least}, the number of earlier latents that "
-                f"reference {self.reference!r} needs"
-            )
-        if self.refresh < 1:
-            raise ValueError(f"refresh: {self.refresh} is below 1")
-
-    def is_dense(self, step: int) -> bool:
-        """Whether all tokens are computed in this step, whatever their scores."""
-        return step < self.warmup or step % self.refresh == 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,58 +40,85 @@ class TokenSelector:
     """Decides step by step for one image; both guidance branches share its lists.
 
     Args:
-        config: how to choose.
+        schedule: refresh steps, and with `ctr` how to choose in the others; without, all tokens
+            are computed in every step.
         patch: edge of a token in pixels of the latent.
     """
 
-    def __init__(self, config: CTRConfig, patch: int) -> None:
-        self.config, self.patch = config, patch
+    def __init__(self, schedule: Schedule, patch: int) -> None:
+        self.schedule, self.patch = schedule, patch
         self._step = -1
         self._history: list[Latent] = []
         self._computed: Latent | None = None
-        self._random = np.random.default_rng(config.seed)
+        self._random = np.random.default_rng(schedule.ctr.seed if schedule.ctr else 0)
 
-    def decide(self, step: int, z: ArrayLike) -> TokenDecision:
+    def decide(self, step: int, z: ArrayLike, scores: ArrayLike | None = None) -> TokenDecision:
         """Choose the tokens of a step and take note of them for the next.
 
         Args:
             step: 0, 1, 2… without a gap.
             z: latent float [C, h, w], h and w multiples of the patch.
+            scores: [N], of the references that do not compare latents: "output", "true-change".
 
         Raises:
-            ValueError: a step was skipped or repeated, or z does not fit the patch.
+            ValueError: a step was skipped or repeated, or goes beyond the schedule, z does not
+                fit the patch or holds NaN or infinity, or scores are missing.
         """
         if step != self._step + 1:
             raise ValueError(f"step: {step} does not follow {self._step}")
-        self._step = step
+        if step >= self.schedule.steps:
+            raise ValueError(
+                f"step: {step} is outside 0..{self.schedule.steps - 1}, the steps of schedule "
+                f"{self.schedule.name!r}"
+            )
         z = np.array(z, dtype=np.float32)
+        if not np.isfinite(z).all():
+            raise ValueError(f"latent: holds NaN or infinity in step {step}")
+        self._step = step
         z_ref = self._reference(z)
-        scores = patch_sums(np.abs(z - z_ref), self.patch) / np.float32(len(z) * self.patch**2)
-        if self.config.reference == "random" and step > 0:
-            scores = self._random.random(len(scores), dtype=np.float32)
-        chosen = self._choose(step, scores)
+        change = patch_sums(np.abs(z - z_ref), self.patch) / np.float32(len(z) * self.patch**2)
+        if step > 0:
+            change = self._scores(change, scores)
+        chosen = self._choose(step, change)
         if self._computed is None:
             self._computed = z.copy()
         copy_tokens(z, self._computed, np.flatnonzero(chosen), self.patch)
         self._history = [z, *self._history[:1]]
-        return TokenDecision(step, np.flatnonzero(chosen), np.flatnonzero(~chosen), scores, z_ref)
+        return TokenDecision(step, np.flatnonzero(chosen), np.flatnonzero(~chosen), change, z_ref)
 
     def _reference(self, z: Latent) -> Latent:
+        reference = self.schedule.ctr.reference if self.schedule.ctr else None
         if self._computed is None:
             return z
-        if self.config.reference == "adjacent":
+        if reference == "adjacent":
             return self._history[0]
-        if self.config.reference == "second-difference" and len(self._history) > 1:
+        if reference == "second-difference" and len(self._history) > 1:
             return 2 * self._history[0] - self._history[1]
         return self._computed.copy()
 
+    def _scores(self, change: NDArray[np.float32], given: ArrayLike | None) -> Latent:
+        reference = self.schedule.ctr.reference if self.schedule.ctr else None
+        if reference == "random":
+            return self._random.random(len(change), dtype=np.float32)
+        if reference not in ("output", "true-change") or self.schedule.is_refresh(self._step):
+            return change
+        scores = np.array([] if given is None else given, dtype=np.float32)
+        if scores.shape != change.shape:
+            raise ValueError(
+                f"scores: shape {scores.shape} is not {change.shape}, one a token, as reference "
+                f"{reference!r} needs"
+            )
+        return scores
+
     def _choose(self, step: int, scores: NDArray[np.float32]) -> NDArray[np.bool_]:
-        if self.config.is_dense(step):
+        ctr = self.schedule.ctr
+        if ctr is None or self.schedule.is_refresh(step):
             return np.ones(len(scores), bool)
-        if self.config.threshold is not None:
-            return scores >= self.config.threshold
-        assert self.config.reuse is not None
-        count = len(scores) - round(self.config.reuse * len(scores))
+        threshold = self.schedule.threshold(step)
+        if threshold is not None:
+            return scores >= threshold
+        assert ctr.reuse is not None
+        count = len(scores) - round(ctr.reuse * len(scores))
         chosen = np.zeros(len(scores), bool)
         chosen[np.argsort(-scores, kind="stable")[:count]] = True  # ties: lower index first
         return chosen
