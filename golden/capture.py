@@ -11,12 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from golden.attention import AttentionCore, DenseAttention, attention_probabilities
-from golden.ctr import CTRConfig, TokenDecision, TokenSelector
+from disc.schedule import CTRConfig, Schedule, STConfig
+from golden.accelerate import attach
+from golden.attention import attention_probabilities
+from golden.ctr import TokenDecision, TokenSelector
 from golden.model.checkpoint import load_checkpoint
 from golden.model.dit import DiT
 from golden.sampling import StepHook, sample
-from golden.st import SparseAttention, STConfig
 
 DEFAULT_CHECKPOINT = "digits-256"
 DEFAULT_REUSE = 0.5
@@ -78,7 +79,7 @@ def capture_attention(
         head: 0 .. heads − 1.
         alpha: threshold of ST relative to 1/N; None samples densely, with masks of ones.
         refresh: ST masks are made in every step divisible by this.
-        ctr: token decision; by default half the tokens are reused, with ST's refresh.  CTR
+        ctr: token decision; by default half the tokens are reused between refreshes.  CTR
             decides but does not act here: every token is computed in every step.
 
     Raises:
@@ -143,8 +144,7 @@ def capture_masks(
     Raises:
         ValueError: as `capture_attention`.
     """
-    st = STConfig(alpha, refresh)
-    chosen = sorted(set(range(0, steps, st.refresh) if at is None else at))
+    chosen = sorted(set(range(0, steps, max(1, refresh)) if at is None else at))
     model = load_checkpoint(checkpoint)
     run = _run(model, seed, label, steps, chosen, alpha, refresh, None)
     layers = range(model.config.depth)
@@ -163,12 +163,12 @@ class _LayerInputs:
 
 
 class _Recorder(StepHook):
-    """Attention core and hook around another one; keeps what it sees in the wanted steps."""
+    """Keeps what attention sees, and what CTR decides, in the wanted steps."""
 
     def __init__(
-        self, inner: AttentionCore, st: STConfig, wanted: Collection[int], selector: TokenSelector
+        self, schedule: Schedule, wanted: Collection[int], selector: TokenSelector
     ) -> None:
-        self.inner, self.st, self.wanted, self.selector = inner, st, set(wanted), selector
+        self.schedule, self.wanted, self.selector = schedule, set(wanted), selector
         self.step = 0
         self.inputs: dict[tuple[int, int], _LayerInputs] = {}
         self.latents: dict[int, NDArray[np.float32]] = {}
@@ -176,22 +176,18 @@ class _Recorder(StepHook):
 
     def before_step(self, step: int, z: Tensor) -> None:
         self.step = step
-        if isinstance(self.inner, SparseAttention):
-            self.inner.before_step(step, z)
         decision = self.selector.decide(step, z[0].numpy())
         if step in self.wanted:
             self.latents[step] = z[0].numpy().copy()
             self.decisions[step] = decision
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
-        out = self.inner(q, k, v, layer)
+    def observe(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, out: Tensor
+    ) -> None:
         if self.step in self.wanted:
-            if isinstance(self.inner, SparseAttention):
-                mask = self.inner.layers[layer].mask
-            else:
+            if mask is None:
                 mask = torch.ones(*q.shape[:3], k.shape[2], dtype=torch.bool)
             self.inputs[self.step, layer] = _LayerInputs(q, k, v, mask)
-        return out
 
     def capture(self, step: int, layer: int, head: int) -> AttentionCapture:
         seen = self.inputs[step, layer]
@@ -205,7 +201,7 @@ class _Recorder(StepHook):
             v=v.numpy(),
             p_dense=attention_probabilities(q, k).numpy(),
             mask=seen.mask[0, head].numpy(),
-            refresh=self.st.is_refresh(step),
+            refresh=self.schedule.makes_masks(step),
             rows=self.decisions[step].selected,
             z_t=self.latents[step],
             z_ref=self.decisions[step].z_ref,
@@ -229,14 +225,15 @@ def _run(
         _check("step", step, steps)
     if not at:
         raise ValueError("at: no step is listed")
-    st = STConfig(0.0 if alpha is None else alpha, refresh)
-    inner = DenseAttention() if alpha is None else SparseAttention(st)
-    selector = TokenSelector(
-        ctr or CTRConfig(reuse=DEFAULT_REUSE, refresh=refresh), model.config.patch
-    )
-    recorder = _Recorder(inner, st, at, selector)
-    model.set_attention(recorder)
+    if refresh < 1:
+        raise ValueError(f"refresh: {refresh} is below 1")
+    # Masks act at once and no residual is added, as on the attention engine.
+    st = None if alpha is None else STConfig(alpha=alpha, share_residual=False)
+    schedule = Schedule.periodic(steps, every=refresh, st=st)
+    decide = Schedule.periodic(steps, every=refresh, ctr=ctr or CTRConfig(reuse=DEFAULT_REUSE))
+    recorder = _Recorder(schedule, at, TokenSelector(decide, model.config.patch))
     labels: Sequence[int] = [seed % model.config.classes if label is None else label]
+    attach(model, schedule).attention.observer = recorder.observe
     sample(model, labels, [seed], steps=steps, hooks=[recorder], stop_after=max(at))
     return recorder
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from disc.schedule import CTRConfig, STConfig
 from golden.attention import masked_attention
 from golden.capture import capture_all, capture_attention, capture_masks
-from golden.ctr import CTRConfig
 from golden.model.checkpoint import SHIPPED, load_checkpoint, read_metadata
 from golden.sampling import sample
 from golden.st import make_mask
@@ -46,9 +46,11 @@ def test_probabilities_belong_to_queries_and_keys():
 def test_masks_are_made_on_refresh_and_reused_after():
     made, reused, later = (captures()[step, 2, 1] for step in STEPS)
     for c in (made, later):
-        np.testing.assert_array_equal(c.mask, make_mask(torch.from_numpy(c.p_dense), 0.5).numpy())
+        np.testing.assert_array_equal(
+            c.mask, make_mask(torch.from_numpy(c.p_dense), STConfig(alpha=0.5)).numpy()
+        )
     np.testing.assert_array_equal(made.mask, reused.mask)
-    fresh = make_mask(torch.from_numpy(reused.p_dense), 0.5).numpy()
+    fresh = make_mask(torch.from_numpy(reused.p_dense), STConfig(alpha=0.5)).numpy()
     assert 0 < (fresh != reused.mask).mean() < 0.1  # alike, which is why reuse works
     for c in (made, reused, later):
         assert c.mask.diagonal().all()
@@ -96,7 +98,7 @@ def test_collected_masks_are_those_of_the_captures():
         ({"head": 4}, r"head: 4 is outside 0\.\.3"),
         ({"step": 20}, r"step: 20 is outside 0\.\.19"),
         ({"steps": 0}, "steps: 0 is below 1"),
-        ({"alpha": -1.0}, "alpha: -1.0 is below 0"),
+        ({"alpha": -1.0}, "alpha: .* got -1.0"),
         ({"refresh": 0}, "refresh: 0 is below 1"),
         ({"label": 11}, r"labels: 11 is outside 0\.\.10"),
         ({"checkpoint": "digits-512"}, "checkpoint: 'digits-512' is neither a file nor one of"),

@@ -5,9 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golden.ctr import CTRConfig, TokenSelector, quantise_latent, select_tokens_int
+from disc.schedule import CTRConfig, Schedule
+from golden.ctr import TokenSelector, quantise_latent, select_tokens_int
 
 REFERENCES = ["last-computed", "adjacent", "second-difference", "random"]
+
+
+def selector_of(patch: int, *, every: int = 1000, warmup: int = 2, **ctr) -> TokenSelector:
+    schedule = Schedule.periodic(1000, every=every, warmup=warmup, ctr=CTRConfig(**ctr))
+    return TokenSelector(schedule, patch)
 
 
 def latents(seed: int, steps: int, channels: int, grid: int, patch: int) -> np.ndarray:
@@ -32,19 +38,17 @@ def brute_force_score(z, ref, patch, token):
     patch=st.integers(1, 3),
     reference=st.sampled_from(REFERENCES),
     reuse=st.floats(0, 1),
-    refresh=st.integers(1, 4),
+    every=st.integers(1, 4),
 )
-def test_lists_partition_the_tokens_in_order(
-    seed, channels, grid, patch, reference, reuse, refresh
-):
-    selector = TokenSelector(CTRConfig(reference, reuse=reuse, refresh=refresh), patch)
+def test_lists_partition_the_tokens_in_order(seed, channels, grid, patch, reference, reuse, every):
+    selector = selector_of(patch, every=every, reference=reference, reuse=reuse)
     for step, z in enumerate(latents(seed, 6, channels, grid, patch)):
         decision = selector.decide(step, z)
         both = np.concatenate([decision.selected, decision.reused])
         assert sorted(both) == list(range(grid * grid))
         assert (np.diff(decision.selected) > 0).all()
         assert (np.diff(decision.reused) > 0).all()
-        dense = step < 2 or step % refresh == 0
+        dense = step < 2 or (step - 1) % every == 0
         assert len(decision.reused) == (0 if dense else round(reuse * grid * grid))
         if len(decision.reused) and len(decision.selected):
             scores = decision.scores
@@ -59,7 +63,7 @@ def test_lists_partition_the_tokens_in_order(
 )
 def test_threshold_decisions_match_brute_force(seed, patch, reference, threshold):
     frames = latents(seed, 7, 2, 3, patch)
-    selector = TokenSelector(CTRConfig(reference, threshold=threshold, refresh=4), patch)
+    selector = selector_of(patch, every=4, reference=reference, threshold=threshold)
     last_computed = [0] * 9  # step at which each token was last computed
     for step, z in enumerate(frames):
         decision = selector.decide(step, z)
@@ -74,14 +78,14 @@ def test_threshold_decisions_match_brute_force(seed, patch, reference, threshold
                 ref = frames[last_computed[token]]
             score = brute_force_score(z, ref, patch, token)
             assert decision.scores[token] == pytest.approx(score, abs=1e-5)
-            if step >= 2 and step % 4 and abs(score - threshold) > 1e-4:
+            if step >= 2 and (step - 1) % 4 and abs(score - threshold) > 1e-4:
                 assert (token in decision.selected) == (score >= threshold)
         for token in decision.selected:
             last_computed[token] = step
 
 
 def test_score_equal_to_the_threshold_is_selected():
-    selector = TokenSelector(CTRConfig(threshold=0.25, warmup=1), patch=2)
+    selector = selector_of(2, warmup=1, threshold=0.25)
     selector.decide(0, np.zeros((1, 2, 4)))
     # Token 0 changes by 0.25 on average, token 1 by a little less.
     z = np.array([[[0.5, -0.5, 0.5, 0.499], [0.0, 0.0, 0.0, 0.0]]])
@@ -92,7 +96,7 @@ def test_slow_drift_is_seen_by_last_computed_only():
     frames = [np.full((1, 4, 4), 0.1 * step, np.float32) for step in range(8)]
     counts = {}
     for reference in ("last-computed", "adjacent", "second-difference"):
-        selector = TokenSelector(CTRConfig(reference, threshold=0.25, refresh=100), patch=2)
+        selector = selector_of(2, reference=reference, threshold=0.25)
         counts[reference] = [len(selector.decide(s, z).selected) for s, z in enumerate(frames)]
     assert counts["last-computed"] == [4, 4, 0, 0, 4, 0, 0, 4]
     assert counts["adjacent"] == counts["second-difference"] == [4, 4, 0, 0, 0, 0, 0, 0]
@@ -100,7 +104,7 @@ def test_slow_drift_is_seen_by_last_computed_only():
 
 def test_random_control_ignores_the_latent_but_not_its_seed():
     def chosen(seed, scale):
-        selector = TokenSelector(CTRConfig("random", reuse=0.5, seed=seed), patch=1)
+        selector = selector_of(1, reference="random", reuse=0.5, seed=seed)
         return [selector.decide(s, scale * z).selected for s, z in enumerate(frames)][3].tolist()
 
     frames = latents(0, 4, 1, 8, 1)
@@ -108,26 +112,35 @@ def test_random_control_ignores_the_latent_but_not_its_seed():
     assert chosen(1, 1) != chosen(2, 1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({}, "set exactly one"),
-        ({"threshold": 0.1, "reuse": 0.5}, "set exactly one"),
-        ({"threshold": -1.0}, "threshold: -1.0 is below 0"),
-        ({"reuse": 1.5}, r"reuse: 1.5 is outside 0\.\.1"),
-        ({"reuse": 0.5, "refresh": 0}, "refresh: 0 is below 1"),
-        ({"reuse": 0.5, "warmup": 0}, "warmup: 0 is below 1"),
-        ({"reuse": 0.5, "warmup": 1, "reference": "second-difference"}, "warmup: 1 is below 2"),
-        ({"reuse": 0.5, "reference": "previous"}, "reference: 'previous' is not one of"),
-    ],
-)
-def test_configuration_errors_name_the_field(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        CTRConfig(**arguments)
+def test_scores_from_elsewhere_are_compared_and_must_fit():
+    for reference in ("output", "true-change"):
+        selector = selector_of(1, reference=reference, reuse=0.5)
+        z = np.zeros((1, 2, 2))
+        for step in range(2):
+            assert selector.decide(step, z).selected.tolist() == [0, 1, 2, 3]
+        assert selector.decide(2, z, scores=[3, 1, 2, 4]).selected.tolist() == [0, 3]
+        with pytest.raises(ValueError, match=rf"scores: shape .* as reference '{reference}' needs"):
+            selector.decide(3, z, scores=[1.0])
+
+
+def test_thresholds_may_differ_from_step_to_step():
+    ctr = CTRConfig(threshold=(0.0, 0.0, 0.5, 2.0))
+    selector = TokenSelector(Schedule(steps=4, refresh=(0, 1), ctr=ctr), patch=1)
+    counts = [len(selector.decide(s, np.full((1, 1, 2), float(s))).selected) for s in range(4)]
+    assert counts == [2, 2, 2, 0]
+
+
+def test_not_a_number_and_steps_beyond_the_schedule_are_refused():
+    selector = TokenSelector(Schedule(steps=1, refresh=(0,)), patch=1)
+    with pytest.raises(ValueError, match="latent: holds NaN or infinity in step 0"):
+        selector.decide(0, np.array([[[0.0, np.inf]]]))
+    selector.decide(0, np.zeros((1, 1, 2)))
+    with pytest.raises(ValueError, match=r"step: 1 is outside 0\.\.0"):
+        selector.decide(1, np.zeros((1, 1, 2)))
 
 
 def test_steps_may_not_be_skipped_nor_latents_misfit():
-    selector = TokenSelector(CTRConfig(reuse=0.5), patch=2)
+    selector = selector_of(2, reuse=0.5)
     with pytest.raises(ValueError, match="step: 1 does not follow -1"):
         selector.decide(1, np.zeros((1, 4, 4)))
     with pytest.raises(ValueError, match=r"shape \(1, 5, 4\)"):
@@ -168,7 +181,7 @@ def test_integer_thresholds_are_monotone_and_zero_selects_all():
 
 def test_integer_twin_agrees_with_the_float_decision_on_grid_values():
     z_q, ref_q = (quantise_latent(f, 2**-8) for f in latents(4, 2, 1, 8, 2))
-    selector = TokenSelector(CTRConfig(threshold=0.75, warmup=1, refresh=100), patch=2)
+    selector = selector_of(2, warmup=1, threshold=0.75)
     selector.decide(0, ref_q * 2**-8)
     decision = selector.decide(1, z_q * 2**-8)
     selected, _, _ = select_tokens_int(z_q, ref_q, 2, int(0.75 * 4 * 2**8))
