@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import nn
 
 from golden.model.dit import DiT, DiTConfig
 
@@ -41,9 +43,15 @@ def resolve_checkpoint(checkpoint: str | Path) -> Path:
 
 def save_checkpoint(path: Path, model: DiT, metadata: dict[str, str]) -> None:
     """Write the parameters as float16, with the model's configuration added to `metadata`."""
-    tensors = {name: p.detach().half().contiguous() for name, p in model.named_parameters()}
-    config = json.dumps(asdict(model.config))
-    save_file(tensors, path, metadata={**metadata, "format": FORMAT, "config": config})
+    write_parameters(path, model, asdict(model.config), metadata, FORMAT)
+
+
+def write_parameters(
+    path: Path, module: nn.Module, config: dict[str, Any], metadata: dict[str, str], kind: str
+) -> None:
+    """Write any module's parameters as float16; `config` and `kind` go into the metadata."""
+    tensors = {name: p.detach().half().contiguous() for name, p in module.named_parameters()}
+    save_file(tensors, path, metadata={**metadata, "format": kind, "config": json.dumps(config)})
 
 
 def read_metadata(checkpoint: str | Path) -> dict[str, str]:
@@ -52,7 +60,7 @@ def read_metadata(checkpoint: str | Path) -> dict[str, str]:
     Raises:
         CheckpointError: no file, damaged, or not of this project.
     """
-    return _read(resolve_checkpoint(checkpoint))[0]
+    return read_parameters(resolve_checkpoint(checkpoint))[0]
 
 
 def load_checkpoint(checkpoint: str | Path, *, size_px: int | None = None) -> DiT:
@@ -66,7 +74,7 @@ def load_checkpoint(checkpoint: str | Path, *, size_px: int | None = None) -> Di
         CheckpointError: no file, damaged, or not of this project.
     """
     path = resolve_checkpoint(checkpoint)
-    metadata, tensors = _read(path)
+    metadata, tensors = read_parameters(path)
     try:
         config = json.loads(metadata["config"])
         model = DiT(DiTConfig(**(config | ({"size_px": size_px} if size_px else {}))))
@@ -79,7 +87,19 @@ def load_checkpoint(checkpoint: str | Path, *, size_px: int | None = None) -> Di
     return model.eval().requires_grad_(False)
 
 
-def _read(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
+def read_parameters(
+    path: Path, kind: str = FORMAT, trainer: str = "golden.train"
+) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
+    """Metadata and tensors of a file that `write_parameters` wrote.
+
+    Args:
+        path: an existing file.
+        kind: the "format" that its metadata must name.
+        trainer: module that writes such files, for messages.
+
+    Raises:
+        CheckpointError: damaged, or of another format.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -87,12 +107,12 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
     except (SafetensorError, OSError) as error:
         raise CheckpointError(
             f"checkpoint {path} is damaged or no safetensors file ({error}); restore it from the "
-            "repository or train it again: python -m golden.train --help"
+            f"repository or train it again: python -m {trainer} --help"
         ) from None
-    if metadata.get("format") != FORMAT or "config" not in metadata:
+    if metadata.get("format") != kind or "config" not in metadata:
         raise CheckpointError(
-            f"checkpoint {path} was not written by golden.train (format "
-            f"{metadata.get('format')!r}, expected {FORMAT!r}); pass one of {sorted(SHIPPED)} or "
-            "a file that golden.train wrote"
+            f"checkpoint {path} was not written by {trainer} (format "
+            f"{metadata.get('format')!r}, expected {kind!r}); pass a shipped one or a file that "
+            f"{trainer} wrote"
         )
     return metadata, tensors
