@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from golden.attention import AttentionCore
@@ -18,6 +19,9 @@ Category = Literal[
 """Kinds of work.  "projection" is that of self-attention: queries, keys, values and output."""
 
 SUPPORTED = ("golden.model.DiT", "DiTTransformer2DModel", "PixArtTransformer2DModel")
+
+_PROCESSORS = ("AttnProcessor2_0", "AttnProcessor")
+"""Those of self-attention that `CoreProcessor` may stand in for; others do something else."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,14 @@ def _own(model: DiT) -> Adapter:
 def _diffusers(model: Any, time_position: int) -> Adapter:
     for i, block in enumerate(model.transformer_blocks):
         attention = block.attn1
+        processor = type(attention.processor).__name__
+        if processor not in _PROCESSORS:
+            raise ValueError(
+                f"transformer: attn1 of block {i} has processor {processor}; want one of "
+                f"{', '.join(_PROCESSORS)}, which CTR and ST replace"
+            )
+        if hasattr(block, "fuser"):
+            raise ValueError(f"transformer: block {i} attends to objects (attention_type 'gated')")
         for feature in ("spatial_norm", "group_norm", "norm_q", "norm_k"):
             if getattr(attention, feature, None) is not None:
                 raise ValueError(
@@ -116,14 +128,21 @@ def _diffusers(model: Any, time_position: int) -> Adapter:
 
         return undo
 
+    crosses = model.transformer_blocks[0].attn2 is not None
+
+    def latent_and_time(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Tensor, float]:
+        text = kwargs.get("encoder_hidden_states", args[1] if len(args) > 1 else None)
+        if crosses and text is None:
+            # diffusers would attend among the image's tokens instead, of which some are left out.
+            raise ValueError("encoder_hidden_states: missing; cross-attention needs the prompt")
+        return _arguments(args, kwargs, "hidden_states", "timestep", time_position)
+
     return Adapter(
         patch=model.config.patch_size,
         channels=model.config.in_channels,
         head_dim=model.config.attention_head_dim,
         blocks=list(model.transformer_blocks),
-        latent_and_time=lambda args, kwargs: _arguments(
-            args, kwargs, "hidden_states", "timestep", time_position
-        ),
+        latent_and_time=latent_and_time,
         install=install,
         categories=[
             ("pos_embed", "embedding"),
@@ -142,9 +161,18 @@ def _diffusers(model: Any, time_position: int) -> Adapter:
 def _arguments(
     args: tuple[Any, ...], kwargs: Mapping[str, Any], latent: str, time: str, position: int = 1
 ) -> tuple[Tensor, float]:
-    z = kwargs[latent] if latent in kwargs else args[0]
-    t = kwargs[time] if time in kwargs else args[position]
-    return z, float(t.reshape(-1)[0] if isinstance(t, Tensor) else t)
+    z = kwargs.get(latent, args[0] if args else None)
+    t = kwargs.get(time, args[position] if len(args) > position else None)
+    for name, value in ((latent, z), (time, t)):
+        if value is None:
+            raise ValueError(f"{name}: missing")
+    times = torch.as_tensor(t).detach().reshape(-1).cpu()
+    if (times != times[0]).any():
+        raise ValueError(
+            f"{time}: {times.tolist()}; all images of a batch must be at the same step, since a "
+            "step is a refresh for all of them or for none"
+        )
+    return z, float(times[0])
 
 
 class CoreProcessor:

@@ -44,8 +44,8 @@ class StepRecord:
 class Accelerator:
     """CTR and ST on one transformer, between `attach` and `detach`.
 
-    A generation starts by itself: with the first call, and whenever the timestep does not fall or
-    the latent changes its shape.  (Samplers that evaluate the same timestep twice, such as Heun's,
+    A generation starts by itself: with the first call, and whenever the timestep does not fall,
+    the latent changes its shape or the last call raised an error.  (Samplers that evaluate the same timestep twice, such as Heun's,
     therefore refresh all the time.)
 
     Attributes:
@@ -85,6 +85,8 @@ class Accelerator:
         self._step, self._time = -1, float("inf")
         self._shape: torch.Size | None = None
         self._embedding: Tensor | None = None
+        self._unfinished = False
+        """Whether a forward pass has begun but not ended; it raised, if the next one begins."""
         self._probing = False
         self._probed: Tensor | None = None
         self._outputs: list[Tensor] = []
@@ -102,8 +104,15 @@ class Accelerator:
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._probing:
             return
+        try:
+            self._decide(module, args, kwargs)
+        except BaseException:
+            self.reset()  # some images have decided, others have not
+            raise
+
+    def _decide(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         z, time = self._adapter.latent_and_time(args, kwargs)
-        if not time < self._time or z.shape != self._shape:
+        if self._unfinished or not time < self._time or z.shape != self._shape:
             self.reset()
             self._shape = z.shape
         latents = z.detach().float().cpu().numpy()
@@ -126,6 +135,7 @@ class Accelerator:
         self._work.rows = self._rows
         self._work.macs.clear()
         self.attention.begin(self._rows, make_masks=self.schedule.makes_masks(step))
+        self._unfinished = True
 
     def _take(
         self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -159,6 +169,7 @@ class Accelerator:
         if self._probing or self._rows is None:
             return
         self._embedding = None
+        self._unfinished = False
         if self._ctr and self._ctr.reference == "output":
             sample = output if isinstance(output, Tensor) else output[0]
             self._outputs = [sample[:, : self._adapter.channels].detach(), *self._outputs[:1]]
@@ -210,6 +221,11 @@ class Accelerator:
     def _record(self) -> None:
         assert self._rows is not None
         layers = sorted(self.attention.kept)
+        if len(layers) < len(self._adapter.blocks):
+            raise ValueError(
+                f"transformer: only {len(layers)} of {len(self._adapter.blocks)} blocks attended "
+                "through CTR and ST; their attention processors were replaced after attach"
+            )
         kept = np.array([self.attention.kept[layer].numpy() for layer in layers])
         rows = sum(self._rows.counts)
         entries = kept.sum(axis=1) / max(1, rows * self._rows.tokens)

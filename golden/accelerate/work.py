@@ -49,7 +49,10 @@ class WorkCounter:
             if self.paused:
                 return
             assert isinstance(module, nn.Linear | nn.Conv2d)
-            fan_in = module.weight[0].numel()
+            if isinstance(module, nn.Linear):
+                fan_in = module.in_features  # whatever the weight is packed into
+            else:
+                fan_in = module.weight[0].numel()
             if per_token and self.rows is not None:
                 outputs = sum(self.rows.counts) * output.shape[-1]
             else:
