@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 	  { echo "make: Python's venv module is missing; on Debian: apt-get install python3-venv" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
-	  -c constraints.txt -e '.[golden,sim,test]'
+	  -c constraints.txt -e '.[golden,diffusers,sim,test]'
 	touch $@
 
 demo: $(READY)
