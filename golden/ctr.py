@@ -50,7 +50,6 @@ class TokenSelector:
         self._step = -1
         self._history: list[Latent] = []
         self._computed: Latent | None = None
-        self._random = np.random.default_rng(schedule.ctr.seed if schedule.ctr else 0)
 
     def decide(self, step: int, z: ArrayLike, scores: ArrayLike | None = None) -> TokenDecision:
         """Choose the tokens of a step and take note of them for the next.
@@ -77,7 +76,7 @@ class TokenSelector:
         self._step = step
         z_ref = self._reference(z)
         change = patch_sums(np.abs(z - z_ref), self.patch) / np.float32(len(z) * self.patch**2)
-        if step > 0:
+        if step > 0 and self.schedule.ctr:
             change = self._scores(change, scores)
         chosen = self._choose(step, change)
         if self._computed is None:
@@ -97,9 +96,11 @@ class TokenSelector:
         return self._computed.copy()
 
     def _scores(self, change: NDArray[np.float32], given: ArrayLike | None) -> Latent:
-        reference = self.schedule.ctr.reference if self.schedule.ctr else None
+        assert self.schedule.ctr is not None
+        reference = self.schedule.ctr.reference
         if reference == "random":
-            return self._random.random(len(change), dtype=np.float32)
+            random = np.random.default_rng((self.schedule.ctr.seed, self._step))
+            return random.random(len(change), dtype=np.float32)
         if reference not in ("output", "true-change") or self.schedule.is_refresh(self._step):
             return change
         scores = np.array([] if given is None else given, dtype=np.float32)

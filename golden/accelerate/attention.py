@@ -63,10 +63,11 @@ class RememberingAttention:
         self._rows, self._make_masks = rows, make_masks
         self.kept.clear()
 
-    def reset(self) -> None:
-        """Forget everything."""
-        self.layers.clear()
+    def reset(self) -> dict[int, LayerState]:
+        """Forget everything; returns where layers will be remembered."""
+        self.layers = {}
         self.kept.clear()
+        return self.layers
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
         """Attend: q, k and v [B, H, S, d] of the selected rows give [B, H, S, d]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from golden.accelerate.work import WorkCounter
 from golden.ctr import TokenSelector, patch_sums
 
 _ATTRIBUTE = "_disc_accelerator"
+_STATE = ("log", "selectors", "_layers", "_sums", "_step", "_time", "_shape", "_outputs")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +47,8 @@ class Accelerator:
     """CTR and ST on one transformer, between `attach` and `detach`.
 
     A generation starts by itself: with the first call, and whenever the timestep does not fall,
-    the latent changes its shape or the last call raised an error.  (Samplers that evaluate the same timestep twice, such as Heun's,
-    therefore refresh all the time.)
+    the latent changes its shape or the last call raised an error.  (Samplers that evaluate the
+    same timestep twice, such as Heun's, therefore refresh all the time.)
 
     Attributes:
         schedule: what is computed when.
@@ -60,6 +62,11 @@ class Accelerator:
         self.log: list[StepRecord] = []
         self.selectors: list[TokenSelector] = []
         self._adapter = adapter_of(transformer)
+        if transformer.training:
+            raise ValueError(
+                "transformer: in training mode, where class labels are dropped at random; call "
+                "eval()"
+            )
         reuses = schedule.ctr is not None and len(schedule.refresh) < schedule.steps
         self._ctr = schedule.ctr if reuses else None
         self.attention = RememberingAttention(schedule.st, keep_keys=reuses)
@@ -79,7 +86,7 @@ class Accelerator:
         """Forget the current generation; the next call starts one."""
         self.log.clear()
         self.selectors.clear()
-        self.attention.reset()
+        self._layers = self.attention.reset()
         self._sums = BranchSums(self._ctr.forecast, self._ctr.damping) if self._ctr else None
         self._rows: Rows | None = None
         self._step, self._time = -1, float("inf")
@@ -90,6 +97,16 @@ class Accelerator:
         self._probing = False
         self._probed: Tensor | None = None
         self._outputs: list[Tensor] = []
+
+    def snapshot(self) -> dict[str, Any]:
+        """Copy all that the rest of a generation depends on; can be pickled."""
+        return copy.deepcopy({name: getattr(self, name) for name in _STATE})
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Go on from a snapshot, of this accelerator or of one with an equal schedule."""
+        for name, value in copy.deepcopy(dict(snapshot)).items():
+            setattr(self, name, value)
+        self.attention.layers = self._layers
 
     def remove(self) -> None:
         """Take all hooks out, restoring the transformer to the bit."""
@@ -321,10 +338,6 @@ def attach(
     """
     if hasattr(transformer, _ATTRIBUTE):
         raise ValueError("transformer: already attached; golden.detach it first")
-    if transformer.training:
-        raise ValueError(
-            "transformer: in training mode, where class labels are dropped at random; call eval()"
-        )
     if schedule is None:
         if steps is None:
             raise ConfigError("steps: missing; give the sampler's number of steps, or a schedule")

@@ -1,0 +1,103 @@
+"""CTR and ST once more, without skipping anything: all tokens are computed and then overwritten.
+
+Shares nothing with `golden.accelerate` but the decision of which tokens are selected and the
+float model's layers.  Slow, short, and in the order of the definitions.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from disc.schedule import Schedule
+from golden.ctr import TokenSelector
+from golden.model.dit import DiT
+
+
+class EmulatedDenoiser:
+    """A denoiser for `golden.sampling.sample` that emulates a schedule on a dense model."""
+
+    def __init__(self, model: DiT, schedule: Schedule) -> None:
+        self.model, self.schedule = model, schedule
+        self.step = -1
+        self.entries = 0
+        """Attention entries attended to so far, all layers, heads and images."""
+        self.rows = 0
+        self._layers: list[dict] = [{} for _ in model.blocks]
+        self._history: list[list[list[tuple[int, Tensor]]]] = []
+        self._selectors: list[TokenSelector] = []
+
+    def __call__(self, z: Tensor, t: Tensor, y: Tensor) -> Tensor:
+        """Predict the velocity."""
+        model, n = self.model, self.model.config.tokens
+        self.step += 1
+        if not self._selectors:
+            self._selectors = [TokenSelector(self.schedule, model.config.patch) for _ in z]
+            self._history = [[[] for _ in range(n)] for _ in z]
+        active = torch.zeros(len(z), n, dtype=torch.bool)
+        for image, selector in enumerate(self._selectors):
+            active[image, selector.decide(self.step, z[image].numpy()).selected] = True
+        self.rows += int(active.sum())
+        embedding, c = model.embed(z), model.condition(t, y)
+        x = embedding
+        for layer, block in enumerate(model.blocks):
+            shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = block.modulation(c)
+            q, k, v = block.attn.split_heads(block.attention_input(x, shift_a, scale_a))
+            out = self._attend(self._layers[layer], q, k, v, active)
+            x = x + gate_a[:, None] * block.attn.merge_heads(out)
+            x = x + gate_m[:, None] * block.mlp_branch(x, shift_m, scale_m)
+        x = self._forecast(embedding, x, active)
+        return model.unpatchify(model.final_layer(x, c))
+
+    def _attend(self, state: dict, q: Tensor, k: Tensor, v: Tensor, active: Tensor) -> Tensor:
+        keep = active[:, None, :, None]
+        k = torch.where(keep, k, state.get("k", k))
+        v = torch.where(keep, v, state.get("v", v))
+        state.update(k=k, v=v)
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+        p = scores.softmax(dim=-1)
+        st, n = self.schedule.st, q.shape[2]
+        mask = torch.ones_like(p, dtype=torch.bool)
+        if st and self.schedule.makes_masks(self.step):
+            compared = p.mean(1, keepdim=True).expand_as(p) if st.heads == "shared" else p
+            made = (compared >= st.alpha / n) | torch.eye(n, dtype=torch.bool)
+            masked = scores.masked_fill(~made, -math.inf).softmax(dim=-1) @ v
+            state.update(mask=made, residual=p @ v - masked)
+            if not st.share_residual:
+                mask = made
+            out = p @ v if st.share_residual else masked
+        elif st:
+            mask = state["mask"]
+            out = scores.masked_fill(~mask, -math.inf).softmax(dim=-1) @ v
+            if st.share_residual:
+                out = out + state["residual"]
+        else:
+            out = p @ v
+        self.entries += int((mask & keep).sum())
+        return out
+
+    def _forecast(self, embedding: Tensor, x: Tensor, active: Tensor) -> Tensor:
+        ctr = self.schedule.ctr
+        x = x.clone()
+        for image in range(len(x)):
+            for token in range(x.shape[1]):
+                history = self._history[image][token]
+                if active[image, token]:
+                    history.insert(0, (self.step, x[image, token] - embedding[image, token]))
+                    del history[ctr.forecast + 1 if ctr else 1 :]
+                else:
+                    branches = self._extrapolate(history, ctr.damping)
+                    x[image, token] = embedding[image, token] + branches
+        return x
+
+    def _extrapolate(self, history: list[tuple[int, Tensor]], damping: float) -> Tensor:
+        total = torch.zeros_like(history[0][1])
+        for i, (step, value) in enumerate(history):  # Lagrange's form of the polynomial
+            weight = 1.0
+            for j, (other, _) in enumerate(history):
+                if i != j:
+                    weight *= (self.step - other) / (step - other)
+            total = total + weight * value
+        return history[0][1] + damping * (total - history[0][1])
