@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -23,6 +24,7 @@ from golden.inspect.style import (
     whole_steps,
 )
 
+_PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
 _SHOWN = (0.05, 50.0)
 """Range of the maps, in multiples of 1/N."""
 
@@ -80,10 +82,9 @@ def plot_attention(
     figure = new_figure(
         11.5,
         4 * len(pairs) + 3.6,
-        f"Attention patterns persist: a mask {at} step{'s' * (at > 1)} old still covers "
-        f"{np.nanmean(mass[:, at]):.1%} of the probability "
-        f"(its own step: {np.nanmean(mass[:, 0]):.1%}) with {persistence.density.mean():.0%} "
-        "of the entries",
+        f"A mask {at} step{'s' * (at > 1)} old covers {np.nanmean(mass[:, at]):.1%} of the "
+        f"attention probability, a mask made in the step itself {np.nanmean(mass[at:, 0]):.1%};\n"
+        f"masks keep {persistence.density.mean():.0%} of the entries",
     )
     parts = figure.subfigures(len(pairs) + 1, 1, height_ratios=[4] * len(pairs) + [3.6])
     for part, (pair, found) in zip(parts, pairs.items(), strict=False):
@@ -98,7 +99,14 @@ def plot_attention(
             ax.set_xlabel("key token")
             ax.set_ylabel("query token")
         part.colorbar(
-            shown, ax=axes[:2], label="probability × N", shrink=0.8, pad=0.01, extend="both"
+            shown,
+            ax=axes[:2],
+            label="probability × N",
+            shrink=0.8,
+            pad=0.01,
+            extend="both",
+            ticks=[0.1, 1, 10],
+            format=_PLAIN,
         )
         _overlay(axes[2], pair, found, alpha, len(probabilities[pair[0]]))
     axes = parts[-1].subplots(1, 2)
@@ -111,8 +119,11 @@ def plot_attention(
             ax.fill_between(distance, 100 * low, 100 * high, color=colour, alpha=0.18, lw=0)
         axes[1].plot(distance, 100 * fresh_mass(mass, first), ":", color=colour, lw=1.8)
     axes[1].plot([], [], ":", color=GREY, lw=1.8, label="a mask made in the step itself")
-    kept = 100 * float(persistence.density.mean())
-    axes[1].axhline(kept, color=GREY, ls="--", label=f"random mask as dense, {kept:.0f} %")
+    density = persistence.density
+    random = 100 * float((density / (2 - density)).mean())
+    axes[0].axhline(random, color=GREY, ls="--", label=f"two random masks, {random:.0f} %")
+    kept = 100 * float(density.mean())
+    axes[1].axhline(kept, color=GREY, ls="--", label=f"random mask, {kept:.0f} %")
     axes[0].set_title("does a mask made now equal the old one? (all layers and heads)")
     axes[0].set_ylabel("mask IoU (%)")
     axes[1].set_title("how much of the attention does the old mask cover?")
@@ -146,6 +157,7 @@ def _overlay(
         ax.axhline(alpha, color="black", lw=0.9, ls=":")
         ax.text(99, alpha * 1.12, f"threshold α = {alpha:g}", ha="right", va="bottom", fontsize=8)
     ax.set_yscale("log")
+    ax.yaxis.set_major_formatter(_PLAIN)
     ax.set_ylim(1e-3, max(_SHOWN[1], 2 * float(curve["high"].max()) * n))
     ax.set_xlim(0, 100)
     ax.set_xlabel(f"entries sorted by their probability in step {before} (%)")

@@ -30,7 +30,7 @@ def plot_images(
     """
     difference = accelerated[:, 0] - dense[:, 0]
     limit = max(float(np.abs(difference).max()), 1e-6)
-    figure = new_figure(1.15 * len(labels) + 1.6, 4.7, finding)
+    figure = new_figure(1.15 * len(labels) + 1.6, 4.4, finding)
     axes = figure.subplots(3, len(labels), squeeze=False)
     shown = None
     for column, label in enumerate(labels):
@@ -48,6 +48,6 @@ def plot_images(
         ax.set_yticks([])
         ax.spines[:].set_color("#cccccc")
     figure.colorbar(
-        shown, ax=axes[2, :], label=f"of full ink = {INK:g}", pad=0.005, fraction=0.02, aspect=8
+        shown, ax=axes[2, :], label=f"ink (full: {INK:g})", pad=0.005, fraction=0.02, aspect=8
     )
     return figure

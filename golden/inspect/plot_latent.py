@@ -44,9 +44,10 @@ def plot_latent(
     figure = new_figure(
         11,
         7.2,
-        f"Where the latent changes is where the digit is: a quarter of the tokens has "
-        f"{concentration(decision.scores, 0.25):.0%} of the change",
+        f"A quarter of the tokens has {concentration(decision.scores, 0.25):.0%} of the "
+        "latent's change (25% if all changed alike)",
     )
+    figure.get_layout_engine().set(w_pad=0.12)
     axes = figure.subplots(2, 3)
     limit = float(np.abs(np.stack([before[0], now[0], decision.z_ref[0]])).max())
     panels = (

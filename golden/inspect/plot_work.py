@@ -74,14 +74,14 @@ def plot_flops(sizes: Sequence[Size]) -> Figure:
         share = 100 * np.array([sum(s.work.get(k, 0) for k in kinds) for s in sizes]) / totals
         ax.bar(places, share, 0.8, bottom, color=colour, label=name, edgecolor="white", lw=0.5)
         for place, low, part in zip(places, bottom, share, strict=True):
-            if part >= 6:
-                ax.text(place, low + part / 2, f"{part:.0f}", ha="center", va="center")
+            if part >= 3:
+                ax.text(place, low + part / 2, f"{part:.0f}", ha="center", va="center", fontsize=8)
         bottom += share
     for place, total in zip(places, totals, strict=True):
         ax.text(place, 101, _flops(2 * total), ha="center", va="bottom", fontsize=8.5)
     ax.set_xticks(places, labels)
     _group_names(ax, places, names)
-    ax.set_ylim(0, 109)
+    ax.set_ylim(0, 112)
     ax.set_yticks(range(0, 101, 20))
     ax.set_ylabel("FLOPs of a dense step (%)\ntotal on top of each bar")
     ax.spines[["top", "right"]].set_visible(False)
@@ -104,8 +104,8 @@ def plot_savings(savings: Sequence[Saving], source: str) -> Figure:
     figure = new_figure(
         11.5,
         4.9,
-        f"The saving {direction} with resolution: {low.savings['total']:.0%} of {told} at "
-        f"{low.resolution_px} px, {high.savings['total']:.0%} at {high.resolution_px:,} px",
+        f"The saving {direction} with resolution: {low.savings['total']:.0%} of {told}'s FLOPs "
+        f"at {low.resolution_px} px, {high.savings['total']:.0%} at {high.resolution_px:,} px",
     )
     ax = figure.subplots()
     entries = [(s.model, s.resolution_px, s.tokens) for s in savings]
@@ -147,7 +147,7 @@ def _flops(count: float) -> str:
     for scale, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
         if count >= scale:
             value = count / scale
-            return f"{value:.3g} {unit}FLOP"
+            return f"{value:.3g}\n{unit}FLOP"
     return f"{count:.0f} FLOP"
 
 

@@ -68,7 +68,6 @@ def figures(study: Study, sizes: Sequence[Size], saved: Sequence[Saving]) -> dic
             "density": plot_density(
                 study.dense.persistence.density,
                 run.head_density,
-                [use.computed for use in work.uses],
                 study.schedule,
                 study.st.alpha,
             ),

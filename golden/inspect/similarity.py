@@ -17,7 +17,7 @@ QUANTILES = (0.1, 0.5, 0.9)
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
-    """Cosine of the angle between vectors: [..., D] and [..., D] give [...]; 0 for a zero vector."""
+    """Cosine of the angle between vectors [..., D] and [..., D]: [...], 0 for a zero vector."""
     return torch.nn.functional.cosine_similarity(a, b, dim=-1)
 
 
