@@ -1,4 +1,4 @@
-"""This project's transformer as a `DiTTransformer2DModel`, for the tools of diffusers.
+"""The transformer of this project as a `DiTTransformer2DModel`, for the tools of diffusers.
 
 ::
 

@@ -42,7 +42,7 @@ def test_next_generation_starts_afresh(kind, solver) -> None:
         assert len(accelerator.log) == 6
 
 
-class Stop(Exception):
+class StopError(Exception):
     pass
 
 
@@ -56,11 +56,11 @@ def test_aborted_generation_leaves_no_trace(kind, in_call) -> None:
         nonlocal calls
         calls += 1
         if calls > in_call:
-            raise Stop
+            raise StopError
 
     with attached(pipe.transformer, steps=6, **ACTIVE):
         handle = pipe.transformer.transformer_blocks[1].register_forward_pre_hook(stop)
-        with pytest.raises(Stop):
+        with pytest.raises(StopError):
             generate(pipe)
         handle.remove()
         # A lower first timestep than that of the aborted call does not tell that this is new.
@@ -79,11 +79,11 @@ def test_aborted_between_calls_leaves_no_trace(kind) -> None:
     step = pipe.scheduler.step
 
     def stop(*args, **kwargs):
-        raise Stop
+        raise StopError
 
     with attached(pipe.transformer, steps=6, **ACTIVE):
         pipe.scheduler.step = stop
-        with pytest.raises(Stop):
+        with pytest.raises(StopError):
             generate(pipe)
         pipe.scheduler.step = step
         assert torch.equal(generate(pipe)[1], fresh(kind))
@@ -155,7 +155,7 @@ def test_both_guidance_branches_compute_the_same_tokens(kind) -> None:
     assert (counts[:, :2] == counts[:, 2:]).all()
     reusing = counts[[1, 2, 4, 5]]
     assert (reusing[:, 0] != reusing[:, 1]).any()  # the images differ in what they select
-    assert ((0 < reusing) & (reusing < 64)).all()
+    assert ((reusing > 0) & (reusing < 64)).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
