@@ -10,7 +10,17 @@ import sys
 
 import typer
 
-from disc.cli import calibrate, config, crosscheck, demo, estimate, hashes, inspect, verilog
+from disc.cli import (
+    calibrate,
+    config,
+    crosscheck,
+    demo,
+    estimate,
+    hashes,
+    inspect,
+    quality,
+    verilog,
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,7 +35,7 @@ estimate whole networks with a cycle model that is calibrated on the RTL.
 **Start with** `disc demo`.  Every command has `--help`, and `--json` where a program may read it.
 """,
 )
-for module in (demo, crosscheck, verilog, estimate, calibrate, hashes, inspect, config):
+for module in (demo, crosscheck, verilog, estimate, calibrate, hashes, inspect, quality, config):
     module.register(app)
 
 
