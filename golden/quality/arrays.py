@@ -22,8 +22,8 @@ def as_floats(name: str, values: ArrayLike | Tensor, axes: str) -> NDArray[np.fl
     Raises:
         ValueError: not floats, another shape, empty, or a value is not finite.
     """
-    if isinstance(values, Tensor):
-        values = values.detach().to("cpu", torch.float64).numpy() if _is_float(values) else values
+    if isinstance(values, Tensor) and values.is_floating_point():
+        values = values.detach().to("cpu", torch.float64).numpy()  # NumPy has no bfloat16
     array = np.asarray(values)
     if not np.issubdtype(array.dtype, np.floating):
         raise ValueError(f"{name}: dtype {array.dtype} is not a float type")
@@ -67,7 +67,3 @@ def check_peak(peak: float) -> None:
     """
     if not (np.isfinite(peak) and peak > 0):
         raise ValueError(f"peak: {peak} is not a finite number above 0")
-
-
-def _is_float(tensor: Tensor) -> bool:
-    return tensor.dtype.is_floating_point

@@ -12,6 +12,7 @@ PyPI fits PyTorch's CUDA build only; installed beside the CPU build it breaks `t
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
+from safetensors import SafetensorError
 from torch import Tensor
 
 from golden.quality.metrics import frechet_distance
@@ -33,7 +35,7 @@ def fid(images: Path, reference: Path, weights: Path, *, batch: int = 32) -> flo
     It is biased at small n, see `frechet_distance`; papers use 10,000 to 50,000 images.
 
     Args:
-        images: folder of PNG, JPEG or WebP files, all of one kind of content; sizes may differ.
+        images: folder of PNG, JPEG or WebP files; their sizes may differ.
         reference: the same, usually of real images.
         weights: TorchScript file; its module takes uint8 [n, 3, h, w] and gives [n, d].  If it
             has an argument `return_features`, that is set to True.
@@ -62,7 +64,8 @@ def clip_scores(
     the original 2.5.  Prompts longer than the model's context are cut.
 
     Args:
-        images: folder of PNG, JPEG or WebP files, taken in the order of their names.
+        images: folder of PNG, JPEG or WebP files, in the order of their names as text, so number
+            them with leading zeros.
         prompts: UTF-8 text, one prompt a line, line i for image i.
         weights: folder with a CLIP model and its processor as `save_pretrained` writes them.
         batch: images at a time.
@@ -155,7 +158,10 @@ def _load_torchscript(path: Path) -> Any:
             "for instance the inception-2015-12-05.pt of StyleGAN3; nothing is downloaded"
         )
     try:
-        return torch.jit.load(str(path), map_location="cpu").eval()
+        with warnings.catch_warnings():
+            # Deprecated, but the form in which these weights are distributed.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return torch.jit.load(str(path), map_location="cpu").eval()
     except RuntimeError as error:
         cause = str(error).splitlines()[0]
         raise ValueError(
@@ -178,11 +184,18 @@ def _load_clip(folder: Path) -> tuple[Any, Any]:
             f"'disc-accelerator[reference-metrics]' ({error})"
         ) from None
     try:
-        model = CLIPModel.from_pretrained(folder, local_files_only=True)
+        model, info = CLIPModel.from_pretrained(
+            folder, local_files_only=True, output_loading_info=True
+        )
         processor = CLIPProcessor.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
         cause = str(error).splitlines()[0]
         raise ValueError(f"weights: {folder} holds no usable CLIP model ({cause})") from None
+    if info["missing_keys"]:  # transformers fills them with random numbers and goes on
+        raise ValueError(
+            f"weights: {folder} lacks {len(info['missing_keys'])} of the model's tensors, for "
+            f"instance {min(info['missing_keys'])}"
+        )
     return model.eval().requires_grad_(False), processor
 
 

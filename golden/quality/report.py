@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from golden.data.glyphs import INK
-from golden.quality.arrays import Images, as_pair
-from golden.quality.classifier import GlyphClassifier, features, load_classifier, predict
+from golden.quality.arrays import Images, as_images, as_pair
+from golden.quality.classifier import GlyphClassifier, features, predict
 from golden.quality.metrics import frechet_distance, psnr, ssim
 
 
@@ -52,8 +52,10 @@ def compare(
 ) -> QualityReport:
     """Judge images of a run against the dense run with the same seeds, and against the data.
 
-    The Fréchet distances are biased upwards by about 1/n (`frechet_distance`), so compare
-    reports of equal n; the ratio compares two distances with nearly the same bias.
+    The Fréchet distances are too large by an amount that falls as 1/n (`frechet_distance`), so
+    compare reports of equal n; the ratio compares two distances with nearly the same bias.
+    They see shapes, hardly pixel noise or slight blur, which PSNR and SSIM see
+    (golden/checkpoints/README.md has figures).
 
     Args:
         images: float [n, 1, px, px] of the accelerated run, n > 32.
@@ -67,15 +69,17 @@ def compare(
         CheckpointError: the shipped classifier is missing or damaged.
     """
     a, b = as_pair("images", images, dense)
-    model = classifier or load_classifier()
+    c = as_images("data", data)
+    if c.shape[1:] != a.shape[1:]:
+        raise ValueError(f"data: images of shape {c.shape[1:]}, those of the run {a.shape[1:]}")
     if labels is not None:
         labels = np.asarray(labels)
         if labels.shape != (len(a),):
             raise ValueError(f"labels: shape {labels.shape} is not {(len(a),)}")
-    of_images, of_dense, of_data = (features(x, model) for x in (a, b, data))
+    of_images, of_dense, of_data = (features(x, classifier) for x in (a, b, c))
     accuracies: list[float | None] = [None, None]
     if labels is not None:
-        accuracies = [float((predict(x, model) == labels).mean()) for x in (a, b)]
+        accuracies = [float((predict(x, classifier) == labels).mean()) for x in (a, b)]
     return QualityReport(
         images=len(a),
         psnr_db=psnr(a, b, INK),

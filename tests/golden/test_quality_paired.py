@@ -44,6 +44,12 @@ def test_pairing_cancels_what_makes_a_seed_hard():
     assert 0 < d.high_db - d.low_db < 0.3
 
 
+def test_errors_in_exact_proportion_give_an_interval_of_no_width():
+    error = noise(1)
+    d = psnr_difference(error, 2 * error, np.zeros(SHAPE))
+    assert d.low_db == d.difference_db == d.high_db == pytest.approx(20 * np.log10(2))
+
+
 def test_interval_covers_the_truth_about_as_often_as_it_says():
     reference = np.zeros((30, 1, 4, 4))
     rng = np.random.default_rng(7)
