@@ -32,6 +32,7 @@ REFERENCES: tuple[Reference, ...] = get_args(Reference)
 # TOML has lists only.
 Listed = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Checked(Section):
@@ -60,8 +61,8 @@ class CTRConfig(_Checked):
     which takes a dense pass to know and is no method."""
     threshold: Annotated[NonNegative | tuple[NonNegative, ...] | None, Listed] = None
     """Tokens with score ≥ threshold are computed; units of the latent.  One, or one a step."""
-    reuse: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Fraction of tokens that is reused, those of lowest score."""
+    reuse: Annotated[Fraction | tuple[Fraction, ...] | None, Listed] = None
+    """Fraction of tokens that is reused, those of lowest score.  One, or one a step."""
     forecast: Annotated[int, Field(ge=0, le=2)] = 1
     """Order of the polynomial in the step through a token's last computed branch sums, by which
     those of a reused token are extrapolated; 0 reuses the last as it is."""
@@ -132,11 +133,13 @@ class Schedule(_Checked):
             )
         if self.ctr is None:
             return self
-        if isinstance(self.ctr.threshold, tuple) and len(self.ctr.threshold) != steps:
-            raise ValueError(
-                f"ctr.threshold: {len(self.ctr.threshold)} values for {steps} steps; give one "
-                "value, or one a step"
-            )
+        for field in ("threshold", "reuse"):
+            values = getattr(self.ctr, field)
+            if isinstance(values, tuple) and len(values) != steps:
+                raise ValueError(
+                    f"ctr.{field}: {len(values)} values for {steps} steps; give one value, or "
+                    "one a step"
+                )
         first_reuse = next((s for s in range(steps) if s not in self._refreshes), None)
         if self.ctr.reference in ("second-difference", "output") and first_reuse == 1:
             raise ValueError(
@@ -194,6 +197,13 @@ class Schedule(_Checked):
         threshold = self.ctr.threshold if self.ctr else None
         return threshold[step] if isinstance(threshold, tuple) else threshold
 
+    def reuse(self, step: int) -> float | None:
+        """Fraction of tokens reused in a step, 0 in a refresh, None where a threshold decides."""
+        if self.ctr is None or self.is_refresh(step):
+            return 0.0
+        reuse = self.ctr.reuse
+        return reuse[step] if isinstance(reuse, tuple) else reuse
+
     @cached_property
     def digest(self) -> str:
         """First 12 hex digits of SHA-256 over all that has an effect."""
@@ -202,15 +212,21 @@ class Schedule(_Checked):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def __str__(self) -> str:
-        """Timeline, M for a refresh that makes masks, R for another, and the methods in words."""
+        """Timeline and the methods in words.
+
+        A letter a step: M for a refresh that makes masks, R for another; in the others a digit
+        says how many tenths of the tokens are computed, "." none, "t" what exceeds a threshold.
+        """
         line = "".join(self._letter(s) for s in range(self.steps))
         parts = [f"{self.name}: {self.steps} steps, {line}"]
         if self.ctr:
             c = self.ctr
-            if c.reuse is not None:
-                amount = f"{c.reuse:.0%} of tokens reused"
-            else:
+            if c.reuse is None:
                 amount = "tokens below a threshold reused"
+            elif isinstance(c.reuse, tuple):
+                amount = "a fraction of tokens reused for each step"
+            else:
+                amount = f"{c.reuse:.0%} of tokens reused"
             order = "as they were" if c.forecast == 0 else f"forecast of order {c.forecast}"
             damped = f", damped {c.damping:g}" if c.damping < 1 and c.forecast else ""
             parts.append(f"CTR {c.reference}, {amount}, {order}{damped}")
@@ -226,7 +242,12 @@ class Schedule(_Checked):
     def _letter(self, step: int) -> str:
         if self.st and self.makes_masks(step):
             return "M"
-        return "R" if self.is_refresh(step) else "."
+        reuse = self.reuse(step)
+        if reuse == 0:
+            return "R"
+        if reuse is None:
+            return "t"
+        return "." if reuse == 1 else str(min(9, max(1, round(10 * (1 - reuse)))))
 
     def to_toml(self) -> str:
         """Return the schedule as TOML; `loads` restores an equal object."""

@@ -118,8 +118,9 @@ class TokenSelector:
         threshold = self.schedule.threshold(step)
         if threshold is not None:
             return scores >= threshold
-        assert ctr.reuse is not None
-        count = len(scores) - round(ctr.reuse * len(scores))
+        reuse = self.schedule.reuse(step)
+        assert reuse is not None
+        count = len(scores) - round(reuse * len(scores))
         chosen = np.zeros(len(scores), bool)
         chosen[np.argsort(-scores, kind="stable")[:count]] = True  # ties: lower index first
         return chosen

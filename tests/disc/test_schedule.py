@@ -94,10 +94,15 @@ def test_a_schedule_prints_its_timeline_and_its_methods():
         )
     )
     assert text == (
-        "x: 8 steps, M..R..M.; CTR last-computed, 75% of tokens reused, forecast of order 1; "
+        "x: 8 steps, M22R22M2; CTR last-computed, 75% of tokens reused, forecast of order 1; "
         "ST α = 1, a mask a head, residual shared"
     )
-    assert str(Schedule(steps=3, refresh=(0,))) == "schedule: 3 steps, R..; dense"
+    assert str(Schedule(steps=3, refresh=(0,))) == "schedule: 3 steps, RRR; dense"
+    by_step = CTRConfig(reuse=(0.0, 1.0, 0.5, 0.97))
+    assert "4 steps, R.51; CTR last-computed, a fraction" in str(
+        Schedule(steps=4, refresh=(0,), ctr=by_step)
+    )
+    assert "3 steps, Rtt;" in str(Schedule(steps=3, refresh=(0,), ctr=CTRConfig(threshold=1.0)))
 
 
 def test_the_digest_follows_effect_not_name():
@@ -112,7 +117,12 @@ def test_one_threshold_serves_all_steps_or_each_has_its_own():
     assert [one.threshold(s) for s in range(3)] == [0.5] * 3
     each = Schedule(steps=3, refresh=(0,), ctr=CTRConfig(threshold=(0.0, 1.0, 2.0)))
     assert [each.threshold(s) for s in range(3)] == [0.0, 1.0, 2.0]
-    assert Schedule(steps=3, refresh=(0,), ctr=CTRConfig(reuse=0.5)).threshold(1) is None
+    assert [one.reuse(s) for s in range(3)] == [0.0, None, None]
+    half = Schedule(steps=3, refresh=(0,), ctr=CTRConfig(reuse=0.5))
+    assert half.threshold(1) is None
+    assert [half.reuse(s) for s in range(3)] == [0.0, 0.5, 0.5]
+    fractions = Schedule(steps=3, refresh=(0,), ctr=CTRConfig(reuse=(1.0, 0.25, 1.0)))
+    assert [fractions.reuse(s) for s in range(3)] == [0.0, 0.25, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +130,7 @@ def test_one_threshold_serves_all_steps_or_each_has_its_own():
     [
         (lambda: CTRConfig(), "set exactly one of them"),
         (lambda: CTRConfig(reuse=0.5, threshold=0.1), "set exactly one of them"),
-        (lambda: CTRConfig(reuse=1.5), "reuse: .*less than or equal to 1, got 1.5"),
+        (lambda: CTRConfig(reuse=1.5), "reuse.*less than or equal to 1, got 1.5"),
         (lambda: CTRConfig(threshold=-0.1), "threshold.*greater than or equal to 0, got -0.1"),
         (lambda: CTRConfig(threshold=float("nan")), "threshold.*got nan"),
         (lambda: CTRConfig(reuse=0.5, reference="previous"), "reference: .*got 'previous'"),
@@ -140,6 +150,10 @@ def test_one_threshold_serves_all_steps_or_each_has_its_own():
         (
             lambda: Schedule(steps=3, refresh=(0,), ctr=CTRConfig(threshold=(1.0, 2.0))),
             "ctr.threshold: 2 values for 3 steps",
+        ),
+        (
+            lambda: Schedule(steps=3, refresh=(0,), ctr=CTRConfig(reuse=(1.0,))),
+            "ctr.reuse: 1 values for 3 steps",
         ),
         (
             lambda: Schedule(steps=5, refresh=(0, 2), ctr=CTRConfig(reuse=1.0, reference="output")),

@@ -52,6 +52,7 @@ ctrs = st.builds(
     lambda amount, **more: CTRConfig(**amount, **more),
     st.one_of(
         st.fixed_dictionaries({"reuse": st.sampled_from([0.0, 0.3, 0.75, 1.0])}),
+        st.fixed_dictionaries({"reuse": st.tuples(*[st.sampled_from([0.25, 0.7, 1.0])] * STEPS)}),
         st.fixed_dictionaries({"threshold": st.floats(0.0, 1.0)}),
     ),
     reference=st.sampled_from(["last-computed", "adjacent", "random"]),
@@ -214,7 +215,7 @@ def test_the_report_says_what_was_computed():
     sample(MODEL, [1], [0], steps=3)
     lines = accelerator.report().splitlines()
     golden.detach(MODEL)
-    assert lines[0].startswith("schedule: 3 steps, R.R; CTR last-computed, 50% of tokens reused")
+    assert lines[0].startswith("schedule: 3 steps, R5R; CTR last-computed, 50% of tokens reused")
     assert lines[2].split() == ["0R", "1000.0", "100.0%", "100.0%", "100.0%"]
     assert lines[3].split()[2:4] == ["50.0%", "100.0%"]
     assert lines[-1] == "work: 84.4% of dense; attention 83.3%"
