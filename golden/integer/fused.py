@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from disc.config import NumberConfig
 from disc.program import FuseCommand, MaskMode
+from golden.integer.matmul import exact_matmul
 from golden.integer.rounding import Int, require_range
 from golden.integer.softmax import (
     integer_maximum,
@@ -91,13 +92,13 @@ def fused_attention(
     if command.mode == MaskMode.MASKED:
         keep = checked_mask(mask, rows, columns)
 
-    dot = q @ k.T
+    dot = exact_matmul(q, k.T)
     require_range("dot", dot, number.accumulator_bits)
     score = requantise_score(dot, command.score_multiplier, command.score_shift, number)
     maximum = integer_maximum(score, keep, number)
     numerator = np.where(keep, numerators(score, maximum, number), 0)
     total = numerator.sum(axis=1)
-    acc = numerator @ v
+    acc = exact_matmul(numerator, v)
     require_range("acc", acc, number.accumulator_bits)
     out = normalise(acc, total, command.output_multiplier, command.output_shift, number)
 

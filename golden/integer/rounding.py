@@ -33,6 +33,15 @@ def saturate(x: ArrayLike, bits: int) -> Int:
     return np.clip(np.asarray(x, dtype=np.int64), -limit, limit - 1)
 
 
+def floor_log2(x: ArrayLike) -> Int:
+    """Return the position of the highest set bit, `floor(log2(x))`, for integers in [1, 2**63)."""
+    x = np.asarray(x, dtype=np.int64)
+    # Below 2**32 a float64 holds the integer itself, so that frexp's exponent is exact.
+    high = x >> 32
+    top = np.where(high > 0, high, x)
+    return np.frexp(top.astype(np.float64))[1].astype(np.int64) - 1 + np.where(high > 0, 32, 0)
+
+
 def require_range(name: str, x: Int, bits: int, *, signed: bool = True) -> None:
     """Raise ValueError that names the operand if a value does not fit in `bits` bits."""
     if not x.size:

@@ -14,7 +14,7 @@ from disc.tables import (
     exp2_table,
     reciprocal_table,
 )
-from golden.integer.rounding import Int, round_shift, saturate
+from golden.integer.rounding import Int, floor_log2, round_shift, saturate
 
 
 def requantise_score(dot: ArrayLike, multiplier: int, shift: int, number: NumberConfig) -> Int:
@@ -76,8 +76,7 @@ def reciprocal(total: ArrayLike) -> tuple[Int, Int]:
     if np.any(total < 0):
         raise ValueError(f"total: must not be negative, got {total.min()}")
     safe = np.maximum(total, 1)
-    # Exact for totals below 2**53, far above any sum of numerators.
-    n = np.floor(np.log2(safe.astype(np.float64))).astype(np.int64)
+    n = floor_log2(safe)
     left = np.maximum(RECIPROCAL_BITS - n, 0)
     right = np.maximum(n - RECIPROCAL_BITS, 0)
     mantissa = (safe << left) >> right
@@ -102,7 +101,12 @@ def normalise(acc: Int, total: Int, multiplier: int, shift: int, number: NumberC
     multiplier, shift
         Output scale: `multiplier * 2**-shift` is (scale of v) / (scale of the result).
     """
+    return saturate(divided(acc, total, multiplier, shift), number.operand_bits)
+
+
+def divided(acc: Int, total: Int, multiplier: int, shift: int) -> Int:
+    """Return what `normalise` returns, before saturation."""
     y, n = reciprocal(total)
     row_multiplier = round_shift(y * np.int64(multiplier), RECIPROCAL_BITS)
     scaled = acc * row_multiplier[:, None]
-    return saturate(round_shift(scaled, (n + shift)[:, None]), number.operand_bits)
+    return round_shift(scaled, (n + shift)[:, None])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from golden.integer.rounding import require_range, round_shift, saturate
+from golden.integer.rounding import floor_log2, require_range, round_shift, saturate
 
 numbers = st.integers(-(1 << 61), (1 << 61) - 1)
 shifts = st.integers(0, 63)
@@ -73,3 +73,9 @@ def test_require_range(signed):
     for beyond in (low - 1, high + 1):
         with pytest.raises(ValueError, match=rf"^x: values must be in \[{low}, {high}\], got"):
             require_range("x", np.array([0, beyond]), 4, signed=signed)
+
+
+def test_floor_log2_around_powers_of_two():
+    powers = [1 << i for i in range(63)]
+    values = [v for p in powers for v in (p - 1, p, p + 1) if 1 <= v < 1 << 63]
+    assert floor_log2(values).tolist() == [v.bit_length() - 1 for v in values]
