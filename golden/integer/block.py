@@ -140,10 +140,10 @@ def block(
         accumulate(attention_in, constants.qkv, number), constants.qkv_scale, number.operand_bits
     )
     heads = len(constants.heads)
-    q, k, v = qkv.reshape(len(x), 3, heads, -1).transpose(1, 2, 0, 3)
+    q, k, v = qkv.reshape(len(x), 3, heads, state.k.shape[2]).transpose(1, 2, 0, 3)
     state.k[:, tokens], state.v[:, tokens] = k, v
     out = attention(q, tokens, constants.heads, state, sparsity, number)
-    attention_out = out.transpose(1, 0, 2).reshape(len(x), -1)
+    attention_out = out.transpose(1, 0, 2).reshape(x.shape)
     between = gate_residual(
         x, accumulate(attention_out, constants.proj, number), vectors.attention_gate, number
     )

@@ -31,8 +31,8 @@ GROUPS = 4
 """Spans of diffusion time with own scales."""
 HEADROOM = 2.0
 """Of the residual stream and the output: what CTR and ST add to what dense runs showed."""
-CLIPS = np.geomspace(0.25, 1.0, 33)
-"""Fractions of the peak that are tried as the largest representable value."""
+CLIPS = np.geomspace(1.0, 0.25, 33)
+"""Fractions of the peak that are tried as the largest representable value; of equals the first."""
 
 
 def fingerprint(model: DiT) -> str:

@@ -82,10 +82,12 @@ class Calibration:
     """[patch**2 * channels], 16 bit."""
 
     def __post_init__(self) -> None:
-        for name, dims in _DIMS.items():
-            value = np.asarray(getattr(self, name), dtype=np.float64)
-            object.__setattr__(self, name, value)
+        for name in _DIMS:
+            value = np.array(getattr(self, name), dtype=np.float64)
             value.setflags(write=False)
+            object.__setattr__(self, name, value)
+        for name, dims in _DIMS.items():
+            value = getattr(self, name)
             shape = tuple(getattr(self, dim) for dim in dims)
             if value.shape != shape:
                 raise CalibrationError(

@@ -73,6 +73,9 @@ class IntegerDiT:
         self.model, self.schedule = model, schedule
         self.number = number or NumberConfig()
         self.lowering = Lowering(model, calibration, self.number, hot_tau=hot_tau)
+        tokens = model.config.tokens
+        if schedule.st and schedule.st.alpha > tokens:
+            raise ValueError(f"st.alpha: must be in [0, {tokens}] (N), got {schedule.st.alpha}")
         self.ratios = self._ratios()
         self.keep_trace = False
         """Whether `trace` is filled; it takes some 10 MB a step at 1,024 tokens."""
@@ -102,14 +105,12 @@ class IntegerDiT:
     def sparsity(self, step: int) -> Sparsity:
         """How blocks attend in a step."""
         st, refresh = self.schedule.st, self.schedule.is_refresh(step)
-        if st is None:
+        if st is None or st.alpha == 0:
             return Sparsity(make_hot=refresh)
-        tokens = self.model.config.tokens
-        if st.alpha > tokens:
-            raise ValueError(f"st.alpha: must be in [0, {tokens}] (N), got {st.alpha}")
+        make = self.schedule.makes_masks(step)
         return Sparsity(
-            mode=MaskMode.GENERATE if refresh else MaskMode.MASKED,
-            threshold=round(st.alpha / tokens * (1 << THRESHOLD_BITS)),
+            mode=MaskMode.GENERATE if make else MaskMode.MASKED,
+            threshold=round(st.alpha / self.model.config.tokens * (1 << THRESHOLD_BITS)),
             share_residual=st.share_residual,
             one_mask=st.heads == "shared",
             make_hot=refresh,
