@@ -95,13 +95,13 @@ def plot_attention(
             shown = ax.imshow(
                 (p * len(p)).numpy(), cmap=SEQUENTIAL, norm=LogNorm(*_SHOWN, clip=True)
             )
-            ax.set_title(f"step {step}, layer {layer}, head {head}")
+            ax.set_title(f"probability p: step {step}, layer {layer}, head {head}")
             ax.set_xlabel("key token")
             ax.set_ylabel("query token")
         part.colorbar(
             shown,
             ax=axes[:2],
-            label="probability × N",
+            label="p × N",
             shrink=0.8,
             pad=0.01,
             extend="both",
@@ -161,7 +161,7 @@ def _overlay(
     ax.set_ylim(1e-3, max(_SHOWN[1], 2 * float(curve["high"].max()) * n))
     ax.set_xlim(0, 100)
     ax.set_xlabel(f"entries sorted by their probability in step {before} (%)")
-    ax.set_ylabel("probability × N")
+    ax.set_ylabel("p × N")
     ax.set_title(
         f"{found['same_side']:.1%} stay on their side of α;\n"
         f"rank correlation {found['rank_correlation']:.3f}"

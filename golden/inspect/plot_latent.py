@@ -58,16 +58,16 @@ def plot_latent(
     for ax, image, title in panels:
         shown = ax.imshow(image, cmap="gray", vmin=-limit, vmax=limit)
         ax.set_title(title)
-        figure.colorbar(shown, ax=ax, label="units of the latent", shrink=0.85)
+        figure.colorbar(shown, ax=ax, label="units of the latent", shrink=0.75)
     change = now[0] - before[0]
     limit = float(np.abs(change).max())
     shown = axes[0, 2].imshow(change, cmap=DIVERGING, vmin=-limit, vmax=limit)
     axes[0, 2].set_title(f"change from step {step - 1} to {step}")
-    figure.colorbar(shown, ax=axes[0, 2], label="units of the latent", shrink=0.85)
+    figure.colorbar(shown, ax=axes[0, 2], label="units of the latent", shrink=0.75)
 
     shown = axes[1, 1].imshow(decision.scores.reshape(grid, grid), cmap=SEQUENTIAL, vmin=0)
     axes[1, 1].set_title("score of each token: mean |z − z_ref|")
-    figure.colorbar(shown, ax=axes[1, 1], label="units of the latent", shrink=0.85)
+    figure.colorbar(shown, ax=axes[1, 1], label="units of the latent", shrink=0.75)
 
     parts = rank_parts(decision.scores).reshape(grid, grid)
     shown = axes[1, 2].imshow(
@@ -77,11 +77,11 @@ def plot_latent(
     chosen[decision.selected] = True
     if 0 < len(decision.selected) < n:
         rows, columns = np.nonzero(chosen.reshape(grid, grid))
-        size = 160 / grid * 0.3
+        size = 80 / grid
         axes[1, 2].plot(columns, rows, "o", ms=size, mfc="#E69F00", mec="black", mew=0.4)
     dots = " (dots)" if 0 < len(decision.selected) < n else ""
-    axes[1, 2].set_title(f"tokens by score; computed here{dots}: {len(decision.selected)} of {n}")
-    bar = figure.colorbar(shown, ax=axes[1, 2], shrink=0.85, ticks=range(4))
+    axes[1, 2].set_title(f"by score; computed{dots}: {len(decision.selected)} of {n}")
+    bar = figure.colorbar(shown, ax=axes[1, 2], shrink=0.75, ticks=range(4))
     bar.ax.set_yticklabels(["top 10 %", "to 25 %", "to 50 %", "rest"])
     for ax in axes.flat:
         ax.set_xticks([])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedFormatter, FixedLocator
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from numpy.typing import NDArray
 
 from disc.schedule import Schedule
@@ -13,6 +13,7 @@ from golden.inspect.style import BLACK, BLUE, SEQUENTIAL, new_figure, shades, ti
 
 _MOST = 0.99999
 """Cosines nearer to 1 are drawn there."""
+_TICKS = (0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, _MOST)
 _MARKED = 60
 """Steps of a run that have room for a letter each."""
 _NAMES = {"attention": "self-attention output", "mlp": "MLP output"}
@@ -49,20 +50,15 @@ def plot_similarity(similarity: Similarity, model: str) -> Figure:
     for ax in axes:
         tidy(ax)
         whole_steps(ax, "denoising step s, compared with s − 1")
-    ticks = (0.0, 0.9, 0.99, 0.999, 0.9999, _MOST)
+    least, most = similarity.range
     axes[0].set_yscale("log")
-    axes[0].set_ylim(1.0 - min(0.0, similarity_floor(similarity)), 0.8 * (1 - _MOST))
-    axes[0].yaxis.set_major_locator(FixedLocator([1 - x for x in ticks]))
-    axes[0].yaxis.set_major_formatter(FixedFormatter([f"{x:g}" for x in ticks]))
+    axes[0].set_ylim(1 - min(0.0, least), 0.6 * float(_distance(np.array(most))))
+    axes[0].yaxis.set_major_locator(FixedLocator([1 - x for x in _TICKS]))
+    axes[0].yaxis.set_major_formatter(FixedFormatter([f"{x:g}" for x in _TICKS]))
+    axes[0].yaxis.set_minor_locator(NullLocator())
     axes[0].set_ylabel("cosine similarity")
     figure.legend(loc="outside lower center", ncols=9, frameon=False)
     return figure
-
-
-def similarity_floor(similarity: Similarity) -> float:
-    """Return the smallest cosine of all."""
-    parts = (*similarity.branches.values(), *similarity.other_tokens.values(), similarity.sums)
-    return float(min(values.min() for values in parts))
 
 
 def _distance(cosine: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from golden.inspect.style import (
@@ -163,10 +164,7 @@ def _places(
     return places, labels, [model for model, _, _ in entries]
 
 
-def _group_names(ax: object, places: Sequence[float], names: Sequence[str]) -> None:
-    from matplotlib.axes import Axes
-
-    assert isinstance(ax, Axes)
+def _group_names(ax: Axes, places: Sequence[float], names: Sequence[str]) -> None:
     for name in dict.fromkeys(names):
         mine = [place for place, other in zip(places, names, strict=True) if other == name]
         ax.annotate(

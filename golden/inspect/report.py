@@ -62,8 +62,7 @@ def figures(study: Study, sizes: Sequence[Size], saved: Sequence[Saving]) -> dic
                 study.labels,
                 study.psnr_per_image.tolist(),
                 f"{study.name}, {study.schedule.steps} steps: "
-                f"{1 - work.savings['total']:.0%} of the FLOPs, {_decibels(study.psnr)} to the "
-                "dense images",
+                f"{1 - work.savings['total']:.0%} of the FLOPs; {_fidelity(study)}",
             ),
             "density": plot_density(
                 study.dense.persistence.density,
@@ -185,8 +184,11 @@ def _without_residual(study: Study) -> dict[str, float]:
     return work.done | {"attention": work.done["attention"] - extra * work.dense["attention"]}
 
 
-def _decibels(value: float) -> str:
-    return f"PSNR {value:.1f} dB" if np.isfinite(value) else "equal"
+def _fidelity(study: Study) -> str:
+    if not np.isfinite(study.psnr):
+        return "images equal the dense ones"
+    median = np.median(study.psnr_per_image)
+    return f"PSNR to the dense images {study.psnr:.1f} dB (median image {median:.1f} dB)"
 
 
 def _number(value: Any) -> Any:

@@ -37,6 +37,12 @@ class Similarity:
     """[steps − 1, 3]: 10 %, 50 % and 90 % quantile over tokens and images of the sum of all
     gated branches, which is what CTR keeps of a token here."""
 
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest cosine of all."""
+        parts = (*self.branches.values(), *self.other_tokens.values(), self.sums)
+        return float(min(x.min() for x in parts)), float(max(x.max() for x in parts))
+
 
 @dataclass(eq=False)
 class SimilarityMeter:

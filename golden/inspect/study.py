@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,9 +152,12 @@ def _scaled(part: float, steps: int) -> int:
 
 
 def _selecting(schedule: Schedule, step: int) -> int:
-    """First step from 1 on, at or after `step` if there is one, in which tokens are selected."""
-    choices: Sequence[int] = [
-        s for s in range(1, schedule.steps) if schedule.ctr and not schedule.is_refresh(s)
-    ]
-    later = [s for s in choices if s >= step]
-    return later[0] if later else choices[-1] if choices else max(1, step)
+    """Step from 1 on in which tokens are selected, the first at or after `step` if there is one.
+
+    If possible one that follows another such step, so that z_ref is not just the step before.
+    """
+    steps = range(schedule.steps)
+    reuses = [schedule.ctr is not None and not schedule.is_refresh(s) for s in steps]
+    choices = [s for s in steps if reuses[s]] or [max(1, step)]
+    choices = [s for s in choices if reuses[s - 1]] or choices
+    return next((s for s in choices if s >= step), choices[-1])
