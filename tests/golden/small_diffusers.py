@@ -140,10 +140,17 @@ def latent_walk(batch: int, steps: int, edge: int = LATENT, seed: int = 0) -> li
 
 
 @torch.no_grad()
-def evaluate(model: Any, walk: Sequence[Tensor], given: dict[str, Tensor]) -> list[Tensor]:
+def evaluate(
+    model: Any,
+    walk: Sequence[Tensor],
+    given: dict[str, Tensor],
+    *,
+    first: int = 900,
+    fall: int = 50,
+) -> list[Tensor]:
     """Outputs of the transformer along a walk, at falling timesteps."""
     return [
-        model(z, timestep=torch.full((len(z),), 900 - 50 * i), **given).sample
+        model(z, timestep=torch.full((len(z),), first - fall * i), **given).sample
         for i, z in enumerate(walk)
     ]
 
