@@ -114,6 +114,8 @@ def chosen_schedule(
     given = [f"--{option}" for option, value in parts.items() if value is not None]
     if name is None:
         reuse = 1.0 if reuse is None else reuse
+        if not 0 <= reuse <= 1:
+            raise ValueError(f"reuse: {reuse} is outside 0..1")
         return Schedule.periodic(
             20 if steps is None else steps,
             every=3 if every is None else every,
@@ -165,6 +167,10 @@ def register(app: typer.Typer) -> None:
         ] = None,
         layer: Annotated[int, typer.Option(help="Block whose attention is shown, from 0.")] = 2,
         head: Annotated[int, typer.Option(help="Head of it, from 0.")] = 1,
+        step: Annotated[
+            int | None,
+            typer.Option(help="Step whose latent and selection are shown; left out: 13 of 20."),
+        ] = None,
         everything: Annotated[
             bool,
             typer.Option(
@@ -203,6 +209,7 @@ def register(app: typer.Typer) -> None:
                 seed=seed,
                 layer=layer,
                 head=head,
+                step=step,
                 every_checkpoint=everything,
                 tell=tell,
             )

@@ -44,8 +44,8 @@ def plot_latent(
     figure = new_figure(
         11,
         7.2,
-        f"A quarter of the tokens has {concentration(decision.scores, 0.25):.0%} of the "
-        "latent's change (25% if all changed alike)",
+        f"A quarter of the tokens has {concentration(decision.scores, 0.25):.0%} of the change "
+        "since z_ref (25% if all changed alike)",
     )
     figure.get_layout_engine().set(w_pad=0.12)
     axes = figure.subplots(2, 3)

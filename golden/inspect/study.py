@@ -76,6 +76,7 @@ def run_study(
     seed: int = 0,
     layer: int = 2,
     head: int = 1,
+    step: int | None = None,
     every_checkpoint: bool = False,
     tell: Tell = lambda text: None,
 ) -> Study:
@@ -87,6 +88,8 @@ def run_study(
         seed: of the first image.
         layer: whose attention is shown, 0 .. depth − 1.
         head: the same, 0 .. heads − 1.
+        step: whose latent and selection are shown, 1 .. steps − 1; None takes one about two
+            thirds into the run in which tokens are selected.
         every_checkpoint: also measure the work of the other shipped checkpoints.
         tell: told what is being done.
 
@@ -104,6 +107,8 @@ def run_study(
     steps = schedule.steps
     if steps < 2:
         raise ValueError(f"steps: {steps} is below 2, and adjacent steps are to be compared")
+    if step is not None and not 1 <= step < steps:
+        raise ValueError(f"step: {step} is outside 1..{steps - 1}, the steps that follow another")
     if seed < 0:
         raise ValueError(f"seed: {seed} is below 0")
     count = model.config.classes
@@ -139,7 +144,7 @@ def run_study(
         layer=layer,
         head=head,
         pairs=pairs,
-        latent_step=_selecting(schedule, _scaled(_LATENT, steps)),
+        latent_step=_selecting(schedule, _scaled(_LATENT, steps)) if step is None else step,
         dense=dense,
         accelerated=accelerated,
         others=others,
@@ -152,12 +157,7 @@ def _scaled(part: float, steps: int) -> int:
 
 
 def _selecting(schedule: Schedule, step: int) -> int:
-    """Step from 1 on in which tokens are selected, the first at or after `step` if there is one.
-
-    If possible one that follows another such step, so that z_ref is not just the step before.
-    """
-    steps = range(schedule.steps)
-    reuses = [schedule.ctr is not None and not schedule.is_refresh(s) for s in steps]
-    choices = [s for s in steps if reuses[s]] or [max(1, step)]
-    choices = [s for s in choices if reuses[s - 1]] or choices
+    """Step from 1 on in which tokens are selected, the first at or after `step` if there is one."""
+    steps = range(1, schedule.steps)
+    choices = [s for s in steps if schedule.ctr and not schedule.is_refresh(s)] or [max(1, step)]
     return next((s for s in choices if s >= step), choices[-1])

@@ -87,7 +87,8 @@ def test_default_schedule() -> None:
     ("options", "message"),
     [
         ((0, None, None, None, None), r"steps: 0 is outside 1\.\.10000"),
-        ((4, 1.5, None, None, None), "reuse: .*1.5"),
+        ((4, 1.5, None, None, None), r"reuse: 1\.5 is outside 0\.\.1"),
+        ((4, float("nan"), None, None, None), r"reuse: nan is outside 0\.\.1"),
         ((4, None, -1.0, None, None), "alpha: .*-1"),
         ((4, None, None, 0, None), "every: 0 is below 1"),
         ((4, None, None, None, 0), "mask_every: 0 is below 1"),

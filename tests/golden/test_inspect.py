@@ -343,6 +343,8 @@ def test_study_of_any_schedule(schedule: Schedule) -> None:
     [
         ({"layer": 6}, r"layer: 6 is outside 0\.\.5"),
         ({"head": -1}, r"head: -1 is outside 0\.\.3"),
+        ({"step": 0}, r"step: 0 is outside 1\.\.1"),
+        ({"step": 2}, r"step: 2 is outside 1\.\.1"),
         ({"seed": -1}, "seed: -1 is below 0"),
         ({"schedule": Schedule(steps=1, refresh=(0,))}, "steps: 1 is below 2"),
         ({"checkpoint": "nowhere"}, "checkpoint: 'nowhere'"),
