@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,6 @@ def write_all(figures: Mapping[Path, Figure], texts: Mapping[Path, str]) -> None
             leftover.unlink(missing_ok=True)
 
 
-def styled() -> rc_context:
+def styled() -> AbstractContextManager[None]:
     """Context in which figures are to be made."""
     return rc_context(_RC)
