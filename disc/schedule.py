@@ -68,6 +68,9 @@ class CTRConfig(_Checked):
     those of a reused token are extrapolated; 0 reuses the last as it is."""
     damping: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Factor on the extrapolated change."""
+    feedback: bool = False
+    """Whether what forecast outputs have missed is made up for when their token is computed again.
+    For samplers that weigh neighbouring steps about alike, see `golden.accelerate.feedback`."""
     seed: Annotated[int, Field(ge=0)] = 0
     """Of "random"."""
 
@@ -229,7 +232,8 @@ class Schedule(_Checked):
                 amount = f"{c.reuse:.0%} of tokens reused"
             order = "as they were" if c.forecast == 0 else f"forecast of order {c.forecast}"
             damped = f", damped {c.damping:g}" if c.damping < 1 and c.forecast else ""
-            parts.append(f"CTR {c.reference}, {amount}, {order}{damped}")
+            fed = ", fed back" if c.feedback else ""
+            parts.append(f"CTR {c.reference}, {amount}, {order}{damped}{fed}")
         if self.st:
             s = self.st
             heads = "a mask a head" if s.heads == "each" else "one mask for all heads"

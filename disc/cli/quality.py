@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -146,21 +147,24 @@ def _search(group: typer.Typer) -> None:
     ) -> None:
         """Search a schedule: best PSNR to the dense run within bounds on the work.
 
-        Local search over the steps that refresh and that make masks, the ST threshold, the
-        fraction of tokens reused, the order and the damping of the forecast.
+        Local search over what each step does (M refresh that makes masks, R refresh under masks,
+        a digit for tenths of the tokens computed, "." for none), the ST threshold, the order and
+        the damping of the forecast.
         """
         from golden.model import load_checkpoint
         from golden.quality.runs import sample_run
-        from golden.quality.search import ALPHAS, Candidate, start_line
+        from golden.quality.search import ALPHAS, COMPUTED, Candidate, start_line
         from golden.quality.search import search as find
 
         model = load_checkpoint(checkpoint)
         if alpha not in ALPHAS:
             raise ValueError(f"alpha: {alpha} is not one of {', '.join(map(str, ALPHAS))}")
         line = start or start_line(steps, max(1, int(most_work * steps)), 3)
-        if set(line) - set("MR.") or not line.startswith("M") or len(line) != steps:
+        letters = {"M", "R", *COMPUTED}
+        if set(line) - letters or not line.startswith("M") or len(line) != steps:
             raise ValueError(
-                f"start: {line!r} must be {steps} letters, M, R or '.', the first of them M"
+                f"start: {line!r} must be {steps} letters, each of {' '.join(sorted(letters))}, "
+                "the first of them M"
             )
         writable_directory(out.parent)
         seeds = range(first_seed, first_seed + images)
@@ -228,45 +232,32 @@ def _references(group: typer.Typer) -> None:
         the seeds.  "random" and "true-change" are controls, not methods.
         """
         from golden.model import load_checkpoint
-        from golden.quality import psnr, psnr_difference
-        from golden.quality.runs import sample_run
+        from golden.quality.references import compare_references
 
         model = load_checkpoint(checkpoint)
-        runs = {}
         with image_progress() as tell:
-            whole = schedules.Schedule(steps=steps, refresh=(0,))
-            dense = sample_run(model, whole, range(images), tell=tell("dense"))
-            for reference in schedules.REFERENCES:
-                ctr = schedules.CTRConfig(reference=reference, reuse=reuse, forecast=forecast)
-                plan = schedules.Schedule.periodic(steps, every=every, warmup=2, ctr=ctr)
-                runs[reference] = sample_run(model, plan, range(images), tell=tell(reference))
-        rows = []
-        base = runs["last-computed"].images
-        for reference, run in runs.items():
-            row = {"reference": reference, "psnr_db": psnr(run.images, dense.images)}
-            if reference != "last-computed":
-                difference = psnr_difference(run.images, base, dense.images)
-                row |= {
-                    "difference_db": difference.difference_db,
-                    "low_db": difference.low_db,
-                    "high_db": difference.high_db,
-                }
-            rows.append(row | {"work": run.work})
+            judged = compare_references(
+                model,
+                steps,
+                range(images),
+                reuse=reuse,
+                forecast=forecast,
+                every=every,
+                tell=tell,
+            )
         if as_json:
+            rows = [asdict(row) for row in judged]
             print_json({"checkpoint": str(checkpoint), "steps": steps, "rows": rows})
             return
         table = Table(title=f"{checkpoint}, {steps} steps, {reuse:.0%} reused, {images} images")
         for column in ("signal", "PSNR (dB)", "difference to last-computed (95 %)", "work"):
             table.add_column(column, justify="left" if column == "signal" else "right")
-        for row in rows:
+        for row in judged:
+            d = row.against_default
             difference = (
-                f"{row['difference_db']:+.2f} ({row['low_db']:+.2f} to {row['high_db']:+.2f})"
-                if "difference_db" in row
-                else ""
+                f"{d.difference_db:+.2f} ({d.low_db:+.2f} to {d.high_db:+.2f})" if d else ""
             )
-            table.add_row(
-                row["reference"], f"{row['psnr_db']:.2f}", difference, f"{row['work']:.3f}"
-            )
+            table.add_row(row.reference, f"{row.psnr_db:.2f}", difference, f"{row.work:.3f}")
         console.print(table)
 
 

@@ -16,12 +16,23 @@ from disc.config import ConfigError
 from disc.schedule import CTRConfig, Schedule, STConfig
 from golden.accelerate.adapters import adapter_of
 from golden.accelerate.attention import RememberingAttention
+from golden.accelerate.feedback import OutputFeedback
 from golden.accelerate.tokens import BranchSums, Rows
 from golden.accelerate.work import WorkCounter
 from golden.ctr import TokenSelector, patch_sums
 
 _ATTRIBUTE = "_disc_accelerator"
-_STATE = ("log", "selectors", "_layers", "_sums", "_step", "_time", "_shape", "_outputs")
+_STATE = (
+    "log",
+    "selectors",
+    "_layers",
+    "_sums",
+    "_feedback",
+    "_step",
+    "_time",
+    "_shape",
+    "_outputs",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +99,11 @@ class Accelerator:
         self.selectors.clear()
         self._layers = self.attention.reset()
         self._sums = BranchSums(self._ctr.forecast, self._ctr.damping) if self._ctr else None
+        self._feedback = (
+            OutputFeedback(self._adapter.patch, self._adapter.channels)
+            if self._ctr and self._ctr.feedback
+            else None
+        )
         self._rows: Rows | None = None
         self._step, self._time = -1, float("inf")
         self._shape: torch.Size | None = None
@@ -182,15 +198,21 @@ class Accelerator:
         self._rows.put(whole, x, 1)
         return whole
 
-    def _end(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def _end(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         if self._probing or self._rows is None:
-            return
+            return None
         self._embedding = None
         self._unfinished = False
-        if self._ctr and self._ctr.reference == "output":
-            sample = output if isinstance(output, Tensor) else output[0]
-            self._outputs = [sample[:, : self._adapter.channels].detach(), *self._outputs[:1]]
         self._record()
+        sample = output if isinstance(output, Tensor) else output[0]
+        if self._ctr and self._ctr.reference == "output":
+            self._outputs = [sample[:, : self._adapter.channels].detach(), *self._outputs[:1]]
+        if self._feedback is None:
+            return None
+        sample = self._feedback(self._step, self._rows, sample)
+        if isinstance(output, Tensor):
+            return sample
+        return (sample,) if isinstance(output, tuple) else type(output)(sample=sample)
 
     # -- scores that do not come from latents --------------------------------------------------
 

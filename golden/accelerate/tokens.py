@@ -35,6 +35,13 @@ class Rows:
         """Whether every image computes every token."""
         return min(self.counts) == self.tokens
 
+    def mask(self, device: torch.device) -> Tensor:
+        """Selected tokens as bool [B, N]."""
+        chosen = torch.zeros(len(self.counts), self.tokens, dtype=torch.bool)
+        for image, count in enumerate(self.counts):
+            chosen[image, self._index[image, :count]] = True
+        return chosen.to(device)
+
     def take(self, x: Tensor, dim: int) -> Tensor:
         """Selected rows of x [B, …, N, …], N being axis `dim`: [B, …, S, …]."""
         if self.all:

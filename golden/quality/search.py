@@ -19,7 +19,8 @@ from golden.quality.metrics import psnr
 from golden.quality.runs import Run, sample_run
 
 ALPHAS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
-REUSES = (1.0, 0.9, 0.75, 0.5, 0.25)
+COMPUTED = {".": 0.0, "3": 0.3, "5": 0.5, "7": 0.7}
+"""Letters of steps that compute some tokens, and their fraction."""
 DAMPINGS = (0.7, 0.85, 1.0)
 
 
@@ -28,58 +29,61 @@ class Candidate:
     """A schedule in the form that the search changes.
 
     Attributes:
-        line: a letter a step: M refresh that makes masks, R refresh under masks, "." reuse.
+        line: a letter a step: M refresh that makes masks, R refresh under masks, or one of
+            `COMPUTED`.
         alpha: of ST, one of `ALPHAS`.
-        reuse: of CTR, one of `REUSES`.
         forecast: order, 1 or 2.
         damping: one of `DAMPINGS`.
+        feedback: whether forecast errors are made up for.
     """
 
     line: str
     alpha: float = 0.5
-    reuse: float = 1.0
     forecast: int = 1
     damping: float = 1.0
+    feedback: bool = True
 
     def schedule(self, name: str = "candidate") -> Schedule:
         """Return it as a schedule."""
         return Schedule(
             name=name,
             steps=len(self.line),
-            refresh=tuple(i for i, letter in enumerate(self.line) if letter != "."),
+            refresh=tuple(i for i, letter in enumerate(self.line) if letter in "MR"),
             make_masks=tuple(i for i, letter in enumerate(self.line) if letter == "M"),
-            ctr=CTRConfig(reuse=self.reuse, forecast=self.forecast, damping=self.damping),
+            ctr=CTRConfig(
+                reuse=tuple(1 - COMPUTED.get(letter, 1.0) for letter in self.line),
+                forecast=self.forecast,
+                damping=self.damping,
+                feedback=self.feedback,
+            ),
             st=STConfig(alpha=self.alpha),
         )
 
     def neighbours(self) -> Iterator[Candidate]:
         """Yield candidates that differ in one decision."""
         yield from (replace(self, line=line) for line in _lines(self.line))
-        for field, values in (("alpha", ALPHAS), ("reuse", REUSES), ("damping", DAMPINGS)):
+        for field, values in (("alpha", ALPHAS), ("damping", DAMPINGS)):
             at = values.index(getattr(self, field))
             for other in values[max(0, at - 1) : at] + values[at + 1 : at + 2]:
                 yield replace(self, **{field: other})
         yield replace(self, forecast=3 - self.forecast)
+        yield replace(self, feedback=not self.feedback)
 
 
 def _lines(line: str) -> Iterator[str]:
+    ladder = (*COMPUTED, "R", "M")
     for i in range(1, len(line)):
-        if line[i] == ".":
-            yield f"{line[:i]}R{line[i + 1 :]}"
-            continue
-        yield f"{line[:i]}{'R' if line[i] == 'M' else 'M'}{line[i + 1 :]}"
-        yield f"{line[:i]}.{line[i + 1 :]}"
-        for j in (i - 1, i + 1):
-            if 0 < j < len(line) and line[i] != line[j]:
+        rung = ladder.index(line[i])
+        for other in ladder[max(0, rung - 1) : rung] + ladder[rung + 1 : rung + 2]:
+            yield f"{line[:i]}{other}{line[i + 1 :]}"
+        if line[i] in ".R":  # a refresh more or less, in one go
+            yield f"{line[:i]}{'R' if line[i] == '.' else '.'}{line[i + 1 :]}"
+        # Two steps exchange what they do: neighbours, or one that makes masks with one under them.
+        for j in range(i + 1, len(line)):
+            if line[i] != line[j] and (j == i + 1 or {line[i], line[j]} == {"M", "R"}):
                 letters = list(line)
                 letters[i], letters[j] = letters[j], letters[i]
                 yield "".join(letters)
-        if line[i] == "M":  # another refresh makes the masks
-            for j in range(1, len(line)):
-                if line[j] == "R":
-                    letters = list(line)
-                    letters[i], letters[j] = "R", "M"
-                    yield "".join(letters)
 
 
 @dataclass(frozen=True)
@@ -188,8 +192,7 @@ def search(
 def least_work(candidate: Candidate, dense: Run) -> tuple[float, float]:
     """Total and attention work relative to dense if masks kept nothing: lower bounds."""
     steps = len(candidate.line)
-    full = steps - candidate.line.count(".")
-    tokens = (full + (steps - full) * (1 - candidate.reuse)) / steps
+    tokens = sum(COMPUTED.get(letter, 1.0) for letter in candidate.line) / steps
     attention = candidate.line.count("M") / steps
     macs = dense.dense_macs
     per_token = macs["projection"] + macs["mlp"]

@@ -28,6 +28,7 @@ class EmulatedDenoiser:
         self._layers: list[dict] = [{} for _ in model.blocks]
         self._history: list[list[list[tuple[int, Tensor]]]] = []
         self._selectors: list[TokenSelector] = []
+        self._outputs: dict[tuple[int, int], tuple[list, list]] = {}
 
     def __call__(self, z: Tensor, t: Tensor, y: Tensor) -> Tensor:
         """Predict the velocity."""
@@ -49,7 +50,26 @@ class EmulatedDenoiser:
             x = x + gate_a[:, None] * block.attn.merge_heads(out)
             x = x + gate_m[:, None] * block.mlp_branch(x, shift_m, scale_m)
         x = self._forecast(embedding, x, active)
-        return model.unpatchify(model.final_layer(x, c))
+        patches = model.final_layer(x, c)
+        if self.schedule.ctr and self.schedule.ctr.feedback:
+            patches = self._feed_back(patches, active)
+        return model.unpatchify(patches)
+
+    def _feed_back(self, patches: Tensor, active: Tensor) -> Tensor:
+        result = patches.clone()
+        for image in range(len(patches)):
+            for token in range(patches.shape[1]):
+                computed, given = self._outputs.setdefault((image, token), ([], []))
+                now = patches[image, token]
+                if not active[image, token]:
+                    given.append((self.step, now))
+                    continue
+                known = [(self.step, now), *computed[:2]]
+                for step, value in given:
+                    result[image, token] += self._polynomial(known, step) - value
+                computed.insert(0, known[0])
+                given.clear()
+        return result
 
     def _attend(self, state: dict, q: Tensor, k: Tensor, v: Tensor, active: Tensor) -> Tensor:
         keep = active[:, None, :, None]
@@ -93,11 +113,16 @@ class EmulatedDenoiser:
         return x
 
     def _extrapolate(self, history: list[tuple[int, Tensor]], damping: float) -> Tensor:
-        total = torch.zeros_like(history[0][1])
-        for i, (step, value) in enumerate(history):  # Lagrange's form of the polynomial
+        last = history[0][1]
+        return last + damping * (self._polynomial(history, self.step) - last)
+
+    @staticmethod
+    def _polynomial(known: list[tuple[int, Tensor]], at: int) -> Tensor:
+        total = torch.zeros_like(known[0][1])
+        for i, (step, value) in enumerate(known):  # Lagrange's form
             weight = 1.0
-            for j, (other, _) in enumerate(history):
+            for j, (other, _) in enumerate(known):
                 if i != j:
-                    weight *= (self.step - other) / (step - other)
+                    weight *= (at - other) / (step - other)
             total = total + weight * value
-        return history[0][1] + damping * (total - history[0][1])
+        return total

@@ -58,6 +58,7 @@ ctrs = st.builds(
     reference=st.sampled_from(["last-computed", "adjacent", "random"]),
     forecast=st.integers(0, 2),
     damping=st.sampled_from([1.0, 0.5]),
+    feedback=st.booleans(),
 )
 sts = st.builds(
     STConfig,
@@ -92,7 +93,7 @@ NEUTRAL = [
     {},
     {"st": STConfig(alpha=0.0)},
     {"ctr": CTRConfig(reuse=0.0)},
-    {"ctr": CTRConfig(threshold=0.0, forecast=2), "st": STConfig(alpha=0.0)},
+    {"ctr": CTRConfig(threshold=0.0, forecast=2, feedback=True), "st": STConfig(alpha=0.0)},
     {"ctr": CTRConfig(reuse=1.0), "every": 1},
     {"st": STConfig(alpha=3.0), "every": 1},
 ]
@@ -167,7 +168,7 @@ def test_guidance_branches_share_their_lists_and_nothing_else(reference):
 
 
 def test_a_generation_resumes_from_a_snapshot_to_the_bit():
-    schedule = P(STEPS, ctr=CTRConfig(reuse=0.6, forecast=2), st=STConfig(alpha=1.0))
+    schedule = P(STEPS, ctr=CTRConfig(reuse=0.6, forecast=2, feedback=True), st=STConfig(alpha=1.0))
     y = torch.tensor([0, 2])
     latents = torch.randn(STEPS, 2, 1, 8, 8, generator=torch.Generator().manual_seed(3))
     times = [900.0 - 100 * step for step in range(STEPS)]
