@@ -12,8 +12,8 @@ class OutputError(ValueError):
     """A result cannot be written where the user wants it."""
 
 
-def write_files(files: Mapping[Path, str]) -> None:
-    """Write texts, each into its place at once and all of them after all have been written.
+def write_files(files: Mapping[Path, str | bytes]) -> None:
+    """Write files, each into its place at once and all of them after all have been written.
 
     Missing directories are made.  On any failure nothing new is in place.
 
@@ -24,15 +24,15 @@ def write_files(files: Mapping[Path, str]) -> None:
     """
     waiting: dict[Path, Path] = {}
     try:
-        for path, text in files.items():
+        for path, content in files.items():
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 if path.is_dir():
                     raise IsADirectoryError(f"{path} is a directory")
                 handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
                 waiting[path] = Path(name)
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    file.write(text)
+                with os.fdopen(handle, "wb") as file:
+                    file.write(content if isinstance(content, bytes) else content.encode())
                 os.chmod(name, 0o644)
             except OSError as error:
                 raise OutputError(f"out: cannot write {path}: {error}") from None

@@ -58,12 +58,22 @@ def draw_digits(
     return torch.cat(batches).numpy(), labels
 
 
+def sheet(images: NDArray[np.float32], columns: int = 10) -> Image.Image:
+    """Lay images [m, 1, px, px] out in rows, the last filled up with background."""
+    m, _, px, _ = images.shape
+    rows = -(-m // columns)
+    cells = np.zeros((rows * columns, px, px), np.float32)
+    cells[:m] = images[:, 0]
+    whole = cells.reshape(rows, columns, px, px).transpose(0, 2, 1, 3).reshape(rows * px, -1)
+    return Image.fromarray(np.clip(np.rint(whole * (255 / INK)), 0, 255).astype(np.uint8))
+
+
 def sample_grid(images: NDArray[np.float32], nearest: NDArray[np.float32]) -> Image.Image:
     """Rows of ten images [m, 1, px, px], each row above its nearest glyphs, which are inverted."""
     m, _, px, _ = images.shape
-    rows = np.stack([images, INK - nearest], axis=0).reshape(2, m // 10, 10, px, px)
-    sheet = rows.transpose(1, 0, 3, 2, 4).reshape(-1, 10 * px)
-    grey = np.clip(np.rint(sheet * (255 / INK)), 0, 255).astype(np.uint8)
+    pairs = np.stack([images, INK - nearest]).reshape(2, m // 10, 10, 1, px, px)
+    alternating = pairs.swapaxes(0, 1).reshape(-1, 1, px, px)
+    grey = np.asarray(sheet(alternating))
     return Image.fromarray(grey // 16 * 17)  # 16 grey levels: a small file
 
 

@@ -19,6 +19,7 @@ from disc.cli import (
     hashes,
     inspect,
     quality,
+    sample,
     verilog,
 )
 
@@ -35,7 +36,18 @@ estimate whole networks with a cycle model that is calibrated on the RTL.
 **Start with** `disc demo`.  Every command has `--help`, and `--json` where a program may read it.
 """,
 )
-for module in (demo, crosscheck, verilog, estimate, calibrate, hashes, inspect, quality, config):
+for module in (
+    demo,
+    sample,
+    crosscheck,
+    verilog,
+    estimate,
+    calibrate,
+    hashes,
+    inspect,
+    quality,
+    config,
+):
     module.register(app)
 
 

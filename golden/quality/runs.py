@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from disc.schedule import Schedule
 from golden.accelerate import attach, detach
 from golden.model.dit import DiT
-from golden.sampling import sample
+from golden.sampling import Denoiser, sample
 
 Tell = Callable[[int, int], None]
 """Called with images done and images in all."""
@@ -24,7 +24,7 @@ class Run:
     images: NDArray[np.float32]
     """[n, C, px, px]; image i has seed i + first seed."""
     macs: dict[str, int]
-    """By kind of work, and "total"."""
+    """By kind of work, and "total"; empty if another denoiser did it."""
     dense_macs: dict[str, int]
     """The same, had every step computed all there is."""
 
@@ -55,29 +55,50 @@ def sample_run(
     seeds: Sequence[int],
     *,
     guidance: float = 1.0,
+    denoiser: Denoiser | None = None,
     tell: Tell = lambda done, total: None,
 ) -> Run:
     """Sample one image a seed with a schedule; class is seed modulo the number of classes.
+
+    Args:
+        model: what is sampled.
+        schedule: attached while it is.
+        seeds: one an image.
+        guidance: classifier-free guidance scale, 1 is off.
+        denoiser: evaluated in place of the model, and by itself bound to the schedule; the run
+            then knows no work.
+        tell: called after every batch.
 
     Raises:
         ValueError: no seeds, or the model is attached already.
     """
     if not seeds:
         raise ValueError("seeds: none given")
-    images, macs, dense = [], {}, {}
+    images: list[NDArray[np.float32]] = []
+    macs: dict[str, int] = {}
+    dense: dict[str, int] = {}
     size = batch_size(model)
     for first in range(0, len(seeds), size):
         part = seeds[first : first + size]
-        accelerator = attach(model, schedule)
+        labels = labels_of(model, part)
+        if denoiser is None:
+            accelerator = attach(model, schedule)
         try:
-            labels = labels_of(model, part)
-            images.append(
-                sample(model, labels, part, steps=schedule.steps, guidance=guidance).numpy()
+            drawn = sample(
+                model,
+                labels,
+                part,
+                steps=schedule.steps,
+                guidance=guidance,
+                denoiser=denoiser,
             )
-            _add(macs, accelerator.macs())
-            _add(dense, accelerator.dense_macs())
+            images.append(drawn.numpy())
+            if denoiser is None:
+                _add(macs, accelerator.macs())
+                _add(dense, accelerator.dense_macs())
         finally:
-            detach(model)
+            if denoiser is None:
+                detach(model)
         tell(first + len(part), len(seeds))
     return Run(np.concatenate(images), macs, dense)
 

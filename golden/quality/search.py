@@ -32,7 +32,7 @@ class Candidate:
         line: a letter a step: M refresh that makes masks, R refresh under masks, or one of
             `COMPUTED`.
         alpha: of ST, one of `ALPHAS`.
-        forecast: order, 1 or 2.
+        forecast: order, 0 to 2; not changed by the search, since the integer core has 0 and 1.
         damping: one of `DAMPINGS`.
         feedback: whether forecast errors are made up for.
     """
@@ -66,7 +66,6 @@ class Candidate:
             at = values.index(getattr(self, field))
             for other in values[max(0, at - 1) : at] + values[at + 1 : at + 2]:
                 yield replace(self, **{field: other})
-        yield replace(self, forecast=3 - self.forecast)
         yield replace(self, feedback=not self.feedback)
 
 
