@@ -98,6 +98,9 @@ class Measured:
 def start_line(steps: int, refreshes: int, masks: int) -> str:
     """Steps 0, 2 and 4, then evenly up to the last; every so-many-th of them makes masks.
 
+    The first forecasts have only one value to go by, so the first gaps are short.  With fewer
+    than five refreshes all gaps are alike.
+
     Raises:
         ValueError: a number is out of range; the message names it, its value and the range.
     """
@@ -107,8 +110,10 @@ def start_line(steps: int, refreshes: int, masks: int) -> str:
         raise ValueError(f"refreshes: {refreshes} is outside 1..{steps}")
     if not 1 <= masks <= refreshes:
         raise ValueError(f"masks: {masks} is outside 1..{refreshes}")
-    spread = max(1, refreshes - 1)
-    places = sorted({round(i * (steps - 1) / spread) for i in range(refreshes)})
+    early = [0, 2] if refreshes >= 5 and steps >= 2 * refreshes else []
+    first, rest = 2 * len(early), refreshes - len(early)
+    spread = [round(first + i * (steps - 1 - first) / max(1, rest - 1)) for i in range(rest)]
+    places = early + spread
     line = ["."] * steps
     for rank, place in enumerate(places):
         line[place] = "M" if rank % -(-len(places) // masks) == 0 else "R"
@@ -175,7 +180,7 @@ def search(
         order.shuffle(untried)
         for candidate in untried:
             work, attention = least_work(candidate, dense)
-            if work > most_work or attention > most_attention:
+            if work > max(most_work, best.work) or attention > max(most_attention, best.attention):
                 continue  # no need to run what cannot fit
             if len(measured) >= runs:
                 break
