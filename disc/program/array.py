@@ -1,0 +1,345 @@
+"""Commands of the array queue: the fused operation with its three functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar
+
+from disc.config import CoreConfig
+from disc.program import sizes
+from disc.program.access import Access, Accesses, Space, Window
+from disc.program.fields import (
+    MAX_CHANNELS,
+    TOKEN_BITS,
+    Queue,
+    address,
+    flag,
+    operand,
+    stride,
+)
+from disc.program.fuse import MaskMode
+from disc.program.load import RowCommand
+from disc.tables import MULTIPLIER_BITS, SHIFT_BITS, THRESHOLD_BITS
+
+
+class ProjectEpilogue(IntEnum):
+    """What becomes of a projection's accumulators."""
+
+    OPERAND = 0
+    """Requantised to an operand of a byte."""
+    WIDE = 1
+    """Requantised to int16."""
+    GATE = 2
+    """Times a gate vector, added to the residual stream."""
+
+
+class AttendEpilogue(IntEnum):
+    """What becomes of a row's sums."""
+
+    PLAIN = 0
+    """Divided by the total, to an operand."""
+    ADD = 1
+    """Divided with guard bits, kept residual added, to an operand."""
+    KEEP = 2
+    """Dense result; dense minus masked is kept as residual."""
+    MASKED = 3
+    """Result of the columns that the new mask keeps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Fuse(RowCommand):
+    """What the three functions share."""
+
+    row_base: int = operand("first word of the row buffer", sizes.last_row_word, unit="word")
+    width: int = operand("elements of a row", sizes.most_elements, low=1, unit="element")
+    columns: int = operand(
+        "columns of the tile", sizes.most_columns, low=1, unit="column", why="memory.columns"
+    )
+    dot_base: int = operand(
+        "bank word of the columns for dot", sizes.last_word, unit="word", why="memory.bank_words"
+    )
+
+    def _check_rows(self, config: CoreConfig) -> None:
+        length = self.rows * sizes.words(self.width, config)
+        sizes.require_room(
+            "row_base", "the rows", self.row_base, length, config.query_words, "word"
+        )
+
+    def _tile(self, width: int, config: CoreConfig) -> int:
+        return sizes.groups(self.columns, config) * sizes.words(width, config)
+
+    def _check_tile(self, name: str, width: int, config: CoreConfig) -> None:
+        size = config.memory.bank_words
+        base = getattr(self, name)
+        sizes.require_room(name, "the tile", base, self._tile(width, config), size, "word")
+
+    def _reads(self, config: CoreConfig) -> Accesses:
+        rows = self.rows * sizes.words(self.width, config)
+        return [
+            self.reads_list(),
+            Access(Space.ROWS, False, self.row_base, rows),
+            Access(Space.BANKS, False, self.dot_base, self._tile(self.width, config)),
+        ]
+
+    def _check_constants(self, config: CoreConfig) -> None:
+        base, size = self.values()["constants"], sizes.constant_entries(config)
+        length = sizes.groups(self.columns, config)
+        sizes.require_room("constants", "the tile", base, length, size, "entry")
+
+    def _constants(self, config: CoreConfig) -> Access:
+        base = self.values()["constants"]
+        return Access(Space.CONSTANTS, False, base, sizes.groups(self.columns, config))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project(_Fuse):
+    """Rows times columns plus bias, column by column to DRAM: y_ij = g(x_i . w_j + b_j)."""
+
+    OPCODE: ClassVar[int] = 16
+    QUEUE: ClassVar[Queue] = Queue.ARRAY
+    NAME: ClassVar[str] = "project"
+
+    constants: int = operand("first entry of the columns' constants", sizes.last_constant)
+    epilogue: ProjectEpilogue = operand("what becomes of an accumulator", ProjectEpilogue)
+    first_column: int = operand("column of the layer that is column 0 here", MAX_CHANNELS * 4 - 1)
+    dram: int = address("result of token 0 and column 0 of the layer")
+    stride: int = stride("from token to token")
+    gate: int = address(
+        "GATE: shift uint16, 6 zero bytes, multipliers int16, that of column 0 of the layer first",
+        align=2,
+        default=0,
+    )
+
+    def check(self, config: CoreConfig) -> None:
+        """See `Command.check`."""
+        self._check_rows(config)
+        self._check_tile("dot_base", self.width, config)
+        self._check_constants(config)
+        if self.epilogue != ProjectEpilogue.OPERAND and (self.dram | self.stride) & 1:
+            raise ValueError(
+                f"dram, stride: must be even for int16, got {self.dram}, {self.stride}"
+            )
+
+    def accesses(self, config: CoreConfig, lists: Mapping[int, Window]) -> Accesses:
+        """See `Command.accesses`."""
+        window = self.window(lists)
+        size = 1 if self.epilogue == ProjectEpilogue.OPERAND else 2
+        start, length = self.dram + self.first_column * size, self.columns * size
+        found = [*self._reads(config), self._constants(config)]
+        if self.epilogue == ProjectEpilogue.GATE:
+            offset = sizes.HEADER_BYTES + self.first_column * sizes.VECTOR_BYTES
+            found += [
+                Access(Space.DRAM, False, self.gate, sizes.HEADER_BYTES),
+                Access(Space.DRAM, False, self.gate + offset, self.columns * sizes.VECTOR_BYTES),
+                Access(Space.DRAM, False, start, length, self.stride, window=window),
+            ]
+        return [*found, Access(Space.DRAM, True, start, length, self.stride, window=window)]
+
+    def array_cycles(self, config: CoreConfig) -> int:
+        """See `Command.array_cycles`."""
+        return self.rows * self._tile(self.width, config)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mlp(_Fuse):
+    """Hidden units of a tile: y_i = sum over j of GELU(x_i . w_j + b_j) v_j.
+
+    A row's sums over several tiles meet in DRAM; the last one adds fc2's bias, gates, and adds to
+    the residual stream.  The mask is one for all rows: which columns are hot.
+    """
+
+    OPCODE: ClassVar[int] = 17
+    QUEUE: ClassVar[Queue] = Queue.ARRAY
+    NAME: ClassVar[str] = "mlp"
+
+    axpy_base: int = operand(
+        "bank word of the columns for axpy", sizes.last_word, unit="word", why="memory.bank_words"
+    )
+    out_width: int = operand("elements of a result row", MAX_CHANNELS, low=1, unit="element")
+    constants: int = operand("first entry of the columns' constants", sizes.last_constant)
+    mode: MaskMode = operand(
+        "DENSE: all columns; MASKED: the hot ones; GENERATE: all, and note which are hot", MaskMode
+    )
+    slot: int = operand("row slot of the mask memory", sizes.last_mask_slot, default=0)
+    fresh: int = flag("GENERATE: begin with no hot column; else add to those of earlier rows")
+    threshold: int = operand(
+        "GENERATE: a column is hot if any row's magnitude is above", (1 << 8) - 1, default=0
+    )
+    first: int = flag("first tile: no earlier sums", default=1)
+    last: int = flag("last tile: gate; else leave sums in `partial`", default=1)
+    partial: int = address("sums of the rows of this list window", align=4, default=0)
+    bias: int = address("fc2's bias, accumulators", align=4, default=0)
+    gate: int = address("shift uint16, 6 zero bytes, multipliers int16", align=2, default=0)
+    dram: int = address("element 0 of token 0 of the residual stream", align=2, default=0)
+    stride: int = stride("from token to token", align=2, default=0)
+
+    def check(self, config: CoreConfig) -> None:
+        """See `Command.check`."""
+        self._check_rows(config)
+        self._check_tile("dot_base", self.width, config)
+        self._check_tile("axpy_base", self.out_width, config)
+        self._check_constants(config)
+        lengths = (self._tile(self.width, config), self._tile(self.out_width, config))
+        parts = (("fc1", self.dot_base), ("fc2", self.axpy_base))
+        sizes.require_apart("axpy_base", parts, lengths)
+
+    def accesses(self, config: CoreConfig, lists: Mapping[int, Window]) -> Accesses:
+        """See `Command.accesses`."""
+        window = self.window(lists)
+        found = [
+            *self._reads(config),
+            self._constants(config),
+            Access(Space.TABLE, False, 0, 1),
+            Access(Space.BANKS, False, self.axpy_base, self._tile(self.out_width, config)),
+        ]
+        if self.mode == MaskMode.MASKED or (self.mode == MaskMode.GENERATE and not self.fresh):
+            found.append(Access(Space.MASK, False, self.slot, 1))
+        if self.mode == MaskMode.GENERATE:
+            found.append(Access(Space.MASK, True, self.slot, 1))
+        sums = self.out_width * sizes.accumulator_bytes(config)
+        if not self.first:
+            found.append(Access(Space.DRAM, False, self.partial, self.rows * sums))
+        if not self.last:
+            return [*found, Access(Space.DRAM, True, self.partial, self.rows * sums)]
+        gate = sizes.HEADER_BYTES + self.out_width * sizes.VECTOR_BYTES
+        length = self.out_width * sizes.RESIDUAL_BYTES
+        return [
+            *found,
+            Access(Space.DRAM, False, self.bias, sums),
+            Access(Space.DRAM, False, self.gate, gate),
+            Access(Space.DRAM, False, self.dram, length, self.stride, window=window),
+            Access(Space.DRAM, True, self.dram, length, self.stride, window=window),
+        ]
+
+    def array_cycles(self, config: CoreConfig) -> int:
+        """See `Command.array_cycles`."""
+        return self.rows * (self._tile(self.width, config) + self._tile(self.out_width, config))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attend(_Fuse):
+    """One head over one key tile: y_i = sum over j of softmax(q_i . k_j) v_j.
+
+    With several tiles a row's maximum, total and sums meet in DRAM.  A mask over several tiles is
+    made in a second pass, `mark`, when maximum and total of the whole row are known.
+    """
+
+    OPCODE: ClassVar[int] = 18
+    QUEUE: ClassVar[Queue] = Queue.ARRAY
+    NAME: ClassVar[str] = "attend"
+
+    axpy_base: int = operand(
+        "bank word of the columns for axpy", sizes.last_word, unit="word", why="memory.bank_words"
+    )
+    mode: MaskMode = operand(
+        "DENSE: all columns; MASKED: those of the mask; GENERATE: all, and make the mask", MaskMode
+    )
+    epilogue: AttendEpilogue = operand("what becomes of a row's sums", AttendEpilogue, default=0)
+    slot: int = operand(
+        "first row slot of the mask memory", sizes.last_mask_slot, unit="row slot", default=0
+    )
+    first_column: int = operand(
+        "key token that is column 0 here, for the diagonal", (1 << TOKEN_BITS) - 1, default=0
+    )
+    score_multiplier: int = operand("dot product to score", (1 << MULTIPLIER_BITS) - 1)
+    score_shift: int = operand("times 2**-shift, unit log2 / 2**F", (1 << SHIFT_BITS) - 1)
+    output_multiplier: int = operand("weighted mean of V to result", (1 << MULTIPLIER_BITS) - 1)
+    output_shift: int = operand("times 2**-shift", 32)
+    threshold: int = operand(
+        "GENERATE keeps probabilities of at least threshold * 2**-20",
+        1 << THRESHOLD_BITS,
+        default=0,
+    )
+    diagonal: int = flag("GENERATE keeps the row's own column in any case", default=1)
+    first: int = flag("first tile: no earlier state", default=1)
+    last: int = flag("last tile: result; else leave the state in DRAM", default=1)
+    mark: int = flag("second pass of GENERATE: `partial` holds the state of the whole rows")
+    partial: int = address("states of the rows of this list window", align=4, default=0)
+    kept: int = address("mark: states of the kept columns", align=4, default=0)
+    residual: int = address(
+        "ADD, KEEP: residual of token 0, int8 with sharing_bits up to 8, else int16", default=0
+    )
+    residual_stride: int = stride("from token to token", default=0)
+    dram: int = address("result of token 0, operands of a byte", default=0)
+    stride: int = stride("from token to token", default=0)
+
+    def check(self, config: CoreConfig) -> None:
+        """See `Command.check`."""
+        self._check_rows(config)
+        if self.width > config.memory.head_dim:
+            raise ValueError(
+                f"width: must be in [1, {config.memory.head_dim}] for configuration "
+                f"{config.name!r}, got {self.width}; memory.head_dim limits it"
+            )
+        length = self._tile(self.width, config)
+        self._check_tile("dot_base", self.width, config)
+        self._check_tile("axpy_base", self.width, config)
+        parts = (("K", self.dot_base), ("V", self.axpy_base))
+        sizes.require_apart("axpy_base", parts, (length, length))
+        if self.mode != MaskMode.DENSE:
+            size = config.memory.query_rows
+            sizes.require_room("slot", "the tile", self.slot, self.rows, size, "slot")
+        allowed = {
+            MaskMode.DENSE: (AttendEpilogue.PLAIN,),
+            MaskMode.MASKED: (AttendEpilogue.PLAIN, AttendEpilogue.ADD),
+            MaskMode.GENERATE: (AttendEpilogue.PLAIN, AttendEpilogue.KEEP, AttendEpilogue.MASKED),
+        }[self.mode]
+        if self.epilogue not in allowed:
+            names = ", ".join(item.name for item in allowed)
+            raise ValueError(
+                f"epilogue: mode {self.mode.name} has {names}, got {self.epilogue.name}"
+            )
+        if self.mark and self.mode != MaskMode.GENERATE:
+            raise ValueError(f"mark: needs mode GENERATE, got {self.mode.name}")
+        if self.mode == MaskMode.GENERATE and not self.mark and not (self.first and self.last):
+            raise ValueError("mark: GENERATE over several tiles needs it, got 0")
+        if sizes.sharing_bytes(config) == 2 and (self.residual | self.residual_stride) & 1:
+            raise ValueError(
+                f"residual, residual_stride: must be even for int16, got {self.residual}, "
+                f"{self.residual_stride}"
+            )
+        guard = config.number.sharing_guard_bits
+        shares = self.epilogue in (AttendEpilogue.ADD, AttendEpilogue.KEEP)
+        if shares and self.output_shift < guard:
+            raise ValueError(
+                f"output_shift: must be at least sharing_guard_bits = {guard} to share "
+                f"residuals, got {self.output_shift}"
+            )
+
+    def accesses(self, config: CoreConfig, lists: Mapping[int, Window]) -> Accesses:
+        """See `Command.accesses`."""
+        window = self.window(lists)
+        found = [
+            *self._reads(config),
+            Access(Space.BANKS, False, self.axpy_base, self._tile(self.width, config)),
+        ]
+        if self.mode != MaskMode.DENSE:
+            write = self.mode == MaskMode.GENERATE
+            found.append(Access(Space.MASK, write, self.slot, self.rows))
+        state = self.rows * sizes.state_bytes(config, self.width)
+        running = self.kept if self.mark else self.partial
+        if self.mark:
+            found.append(Access(Space.DRAM, False, self.partial, state))
+        if not self.first:
+            found.append(Access(Space.DRAM, False, running, state))
+        if not self.last:
+            return [*found, Access(Space.DRAM, True, running, state)]
+        if self.epilogue in (AttendEpilogue.ADD, AttendEpilogue.KEEP):
+            found.append(
+                Access(
+                    Space.DRAM,
+                    self.epilogue == AttendEpilogue.KEEP,
+                    self.residual,
+                    self.width * sizes.sharing_bytes(config),
+                    self.residual_stride,
+                    window=window,
+                )
+            )
+        result = Access(Space.DRAM, True, self.dram, self.width, self.stride, window=window)
+        return [*found, result]
+
+    def array_cycles(self, config: CoreConfig) -> int:
+        """See `Command.array_cycles`."""
+        return 2 * self.rows * self._tile(self.width, config)
