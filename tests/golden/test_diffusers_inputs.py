@@ -198,3 +198,22 @@ def test_more_steps_than_scheduled_are_refused(kind, solver) -> None:
             generate(pipe, steps=6)
         generate(pipe, steps=4)
         generate(pipe, steps=3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_feedback_reaches_both_kinds_of_output(kind) -> None:
+    """The predicted noise is corrected, the predicted variance beside it is not."""
+    model, walk, given = transformer(kind), latent_walk(2, 4), conditioning(kind, 2)
+    with attached(model, steps=4, ctr=CTRConfig(reuse=0.6)):
+        plain = evaluate(model, walk, given)
+    with attached(model, steps=4, ctr=CTRConfig(reuse=0.6, feedback=True)), torch.no_grad():
+        objects = evaluate(model, walk, given)
+        tuples = [
+            model(z, timestep=torch.full((2,), 900 - 50 * i), **given, return_dict=False)[0]
+            for i, z in enumerate(walk)
+        ]
+    assert all(torch.equal(a, b) for a, b in zip(objects, tuples, strict=True))
+    assert torch.equal(objects[0], plain[0])
+    for a, b in zip(objects, plain, strict=True):
+        assert torch.equal(a[:, 4:], b[:, 4:])
+    assert relative(objects[3][:, :4], plain[3][:, :4]) > 1e-4
