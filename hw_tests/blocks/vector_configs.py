@@ -1,0 +1,69 @@
+"""Configurations of the vector unit's benches: ordinary, odd in every size, and both extremes."""
+
+from __future__ import annotations
+
+from disc.config import CoreConfig, build, preset
+
+__all__ = ["CONFIGS", "MAX_CHANNELS"]
+
+
+def _config(name: str, banks: int, lanes: int, vector_lanes: int, **number: int) -> CoreConfig:
+    memory = {"bank_words": 32, "query_rows": 8, "columns": 12 * banks, "head_dim": 20}
+    return build(
+        {
+            "name": name,
+            "cores": 1,
+            "clock_mhz": 100.0,
+            "array": {"banks": banks, "lanes": lanes},
+            "memory": memory,
+            "number": number,
+            "vector": {"lanes": vector_lanes},
+            "dram": {"kind": "LPDDR5-6400", "channels": 1},
+        }
+    )
+
+
+CONFIGS: dict[str, CoreConfig] = {
+    # V = 4, B = 4, default widths.
+    "tiny": preset("tiny"),
+    # V = 3 divides nothing; every width other than its default.
+    "odd": _config(
+        "odd",
+        8,
+        6,
+        3,
+        operand_bits=6,
+        numerator_bits=10,
+        accumulator_bits=26,
+        residual_bits=13,
+        sharing_bits=11,
+        sharing_guard_bits=2,
+    ),
+    # One element a word; most banks.
+    "serial": _config(
+        "serial",
+        16,
+        9,
+        1,
+        operand_bits=4,
+        numerator_bits=4,
+        accumulator_bits=24,
+        residual_bits=12,
+        sharing_bits=8,
+        sharing_guard_bits=0,
+    ),
+    # V = L = 8, wider than the group of columns; widest accumulators.
+    "wide": _config(
+        "wide",
+        4,
+        8,
+        8,
+        accumulator_bits=48,
+        numerator_bits=12,
+        sharing_bits=16,
+        sharing_guard_bits=6,
+    ),
+}
+
+MAX_CHANNELS = {"tiny": 1152, "odd": 100, "serial": 37, "wide": 4096}
+"""Longest row of the residual stream in each of them."""
