@@ -85,10 +85,10 @@ class NumberConfig(Section):
     """Fraction bits of a score; the exponential's table has 2**score_fraction_bits entries."""
     residual_bits: Annotated[int, Field(ge=12, le=16)] = 16
     """Signed residual stream, and branch sums kept for reused tokens."""
-    sharing_bits: Annotated[int, Field(ge=8, le=16)] = 16
+    sharing_bits: Annotated[int, Field(ge=8, le=16)] = 8
     """Signed width of what residual sharing keeps and adds."""
-    sharing_guard_bits: Annotated[int, Field(ge=0, le=6)] = 4
-    """Of these, bits below a unit of the result."""
+    sharing_guard_bits: Annotated[int, Field(ge=0, le=6)] = 0
+    """Of these, bits below a unit of the result.  8 bits without guard are as good as 16 with 4."""
 
 
 class VectorConfig(Section):
@@ -260,14 +260,15 @@ class CoreConfig(Section):
 
 def explain(error: ValidationError, source: str) -> ConfigError:
     """Say in one line a field what is wrong with it."""
-    lines = []
+    lines: dict[str, str] = {}
     for item in error.errors():
-        field = ".".join(str(part) for part in item["loc"])
+        # Members of a union come with the names of their types; the first to complain is enough.
+        field = ".".join(str(part) for part in item["loc"] if str(part).isidentifier())
         message = item["msg"].removeprefix("Value error, ")
         # A missing field's input is the whole section: of no help in a message.
         got = "" if item["type"] in ("missing", "value_error") else f", got {item['input']!r}"
-        lines.append(f"{source}: {field + ': ' if field else ''}{message}{got}")
-    return ConfigError("\n".join(lines))
+        lines.setdefault(field, f"{source}: {field + ': ' if field else ''}{message}{got}")
+    return ConfigError("\n".join(lines.values()))
 
 
 def build(fields: dict[str, Any], *, source: str = "configuration") -> CoreConfig:

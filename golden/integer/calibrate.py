@@ -19,6 +19,7 @@ import numpy as np
 
 from disc.config import NumberConfig
 from golden.integer.calibration import Array, Calibration
+from golden.integer.network import OUTPUT_BITS
 from golden.integer.observe import Observations, observe_sampling
 from golden.integer.parameters import gelu
 from golden.integer.quantise import Float
@@ -44,14 +45,16 @@ def fingerprint(model: DiT) -> str:
     return digest.hexdigest()[:12]
 
 
-def peak_scale(peak: float, bits: int) -> float:
-    """Scale at which `peak` is the largest integer."""
+def peak_scale(peak: float | np.floating, bits: int) -> float:
+    """Scale at which `peak` is the largest integer; of zeros any scale, as of 1."""
     if not np.isfinite(peak):
         raise ValueError("tensor: holds NaN or infinity; cannot choose a scale")
     return (float(peak) or 1.0) / ((1 << (bits - 1)) - 1)
 
 
-def best_scale(x: Float, peak: float, bits: int, seen_through: Function = np.asarray) -> float:
+def best_scale(
+    x: Float, peak: float | np.floating, bits: int, seen_through: Function = np.asarray
+) -> float:
     """Scale with the least mean squared error of quantising a sample.
 
     Parameters
@@ -76,123 +79,49 @@ def best_scale(x: Float, peak: float, bits: int, seen_through: Function = np.asa
     return float(scales[int(np.argmin(errors))])
 
 
-def channel_factors(peaks: Float, weight: Float) -> Array:
-    """Factors on single channels' scales that even out activations and weights.
-
-    SmoothQuant (Xiao et al., arXiv 2211.10438) with exponent 1/2: a channel's factor is the
-    root of its activation's peak over its weights' peak; their geometric mean is 1.
-
-    Parameters
-    ----------
-    peaks
-        [channels], largest magnitudes of the activation.
-    weight
-        [out, channels] of the layer that reads it.
-    """
-    activation = np.maximum(np.float64(peaks), 1e-3 * np.max(peaks, initial=1e-12))
-    weights = np.float64(np.abs(weight).max(axis=0))
-    weights = np.maximum(weights, 1e-3 * np.max(weights, initial=1e-12))
-    factors = np.sqrt(activation / weights)
-    return factors / np.exp(np.mean(np.log(factors)))
-
-
-def key_factors(k: Float, q: Float, heads: int) -> Array:
-    """Factors on the channels of k, their inverse on those of q, that even out both.
-
-    Parameters
-    ----------
-    k, q
-        [D], largest magnitudes.
-
-    Returns
-    -------
-    [D], geometric mean 1 in each head.
-    """
-    k, q = (np.maximum(x, 1e-3 * max(float(x.max()), 1e-12)) for x in (k, q))
-    factors = np.sqrt(np.float64(k) / q).reshape(heads, -1)
-    return (factors / np.exp(np.log(factors).mean(axis=1, keepdims=True))).ravel()
-
-
 def choose(
     model: DiT, seen: Observations, number: NumberConfig, *, command: str = ""
 ) -> Calibration:
     """Turn observations into scales."""
     config, groups = model.config, range(seen.groups)
-    layers, heads, bits = range(config.depth), config.heads, number.operand_bits
+    layers, bits = range(config.depth), number.operand_bits
 
-    def weight(name: str) -> Float:
-        return model.get_parameter(name + ".weight").numpy()
+    def whole(name: str, group: int) -> Array:
+        return np.array([peak_scale(seen.peak(name, i, group).max(), bits) for i in layers])
 
-    def means(name: str) -> Array:
-        return np.array([[seen.mean(name, i, g) for i in layers] for g in groups])
+    def by_head(name: str, group: int | None = None) -> Array:
+        heads = [seen.peak(name, i, group).reshape(config.heads, -1).max(axis=1) for i in layers]
+        return np.array([[peak_scale(peak, bits) for peak in layer] for layer in heads])
 
-    def whole(name: str, layer: int, group: int, channels: Float) -> float:
-        return peak_scale((seen.peak(name, layer, group) / channels).max(), bits)
+    def clipped(name: str, group: int, through: Function = np.asarray) -> Array:
+        return np.array(
+            [
+                best_scale(
+                    seen.sample(name, i, group), seen.peak(name, i, group).max(), bits, through
+                )
+                for i in layers
+            ]
+        )
 
-    def clipped(name: str, layer: int, group: int, through: Function = np.asarray) -> float:
-        peak = float(seen.peak(name, layer, group).max())
-        return best_scale(seen.sample(name, layer, group), peak, bits, through)
-
-    def scales_by_head(peaks: Float) -> Array:
-        """Scales [L, H] of peaks [L, D]."""
-        largest = peaks.reshape(len(peaks), heads, -1).max(axis=2)
-        return np.array([[peak_scale(peak, bits) for peak in row] for row in largest])
-
-    def peaks(name: str, group: int | None = None) -> Array:
-        return np.array([seen.peak(name, i, group) for i in layers], dtype=np.float64)
-
-    attention = np.array(
-        [
-            channel_factors(seen.peak("attention_in", i), weight(f"blocks.{i}.attn.qkv"))
-            for i in layers
-        ]
-    )
-    value = np.array(
-        [channel_factors(seen.peak("v", i), weight(f"blocks.{i}.attn.proj")) for i in layers]
-    )
-    mlp = np.array(
-        [channel_factors(seen.peak("mlp_in", i), weight(f"blocks.{i}.mlp.fc1")) for i in layers]
-    )
-    final = channel_factors(seen.peak("final_in", 0), weight("final_layer.linear"))
-    spans = [seen.span("k", i) for i in layers]
-    k_offset = np.array([(low + high) / 2 for low, high in spans], dtype=np.float64)
-    k_peak = np.array([(high - low) / 2 for low, high in spans], dtype=np.float64)
-    key = np.array([key_factors(k_peak[i], seen.peak("q", i), heads) for i in layers])
-    v = scales_by_head(peaks("v") / value)
-    top = (1 << (number.residual_bits - 1)) - 1
+    residual = HEADROOM * max(float(seen.peak("residual", i).max()) for i in layers)
+    final_out = HEADROOM * np.maximum(np.float64(seen.peak("final_out", 0)), 1e-6)
+    v = by_head("v")
     return Calibration(
         model=fingerprint(model),
         tokens=config.tokens,
         command=command,
-        residual=np.array(
-            max(float(seen.peak("residual", i).max()) for i in layers) * HEADROOM / top
-        ),
-        attention_in=np.array(
-            [[whole("attention_in", i, g, attention[i]) for i in layers] for g in groups]
-        ),
-        attention_in_channels=attention,
-        attention_in_mean=means("attention_in"),
-        q=np.array([scales_by_head(peaks("q", g) * key) for g in groups]),
-        k=scales_by_head(k_peak / key),
-        k_channels=key,
-        k_offset=k_offset,
+        residual=np.array(peak_scale(residual, number.residual_bits)),
+        attention_in=np.array([whole("attention_in", g) for g in groups]),
+        q=np.array([by_head("q", g) for g in groups]),
+        k=by_head("k"),
         v=v,
-        v_channels=value,
         # Attention averages rows of v: a unit larger than that of v would be lost.
-        attention_out=np.minimum(scales_by_head(peaks("attention_out") / value), v),
-        attention_out_mean=means("attention_out"),
-        mlp_in=np.array([[whole("mlp_in", i, g, mlp[i]) for i in layers] for g in groups]),
-        mlp_in_channels=mlp,
-        mlp_in_mean=means("mlp_in"),
-        hidden_in=np.array([[clipped("hidden_in", i, g, gelu) for i in layers] for g in groups]),
-        hidden_out=np.array([[clipped("hidden_out", i, g) for i in layers] for g in groups]),
-        hidden_out_mean=means("hidden_out"),
-        final_in=np.array([whole("final_in", 0, g, final) for g in groups]),
-        final_in_channels=final,
-        final_in_mean=np.array([seen.mean("final_in", 0, g) for g in groups]),
-        final_out=np.maximum(np.float64(seen.peak("final_out", 0)), 1e-6)
-        * HEADROOM
-        / ((1 << 15) - 1),
+        attention_out=np.minimum(by_head("attention_out"), v),
+        mlp_in=np.array([whole("mlp_in", g) for g in groups]),
+        hidden_in=np.array([clipped("hidden_in", g, gelu) for g in groups]),
+        hidden_out=np.array([clipped("hidden_out", g) for g in groups]),
+        final_in=np.array([peak_scale(seen.peak("final_in", 0, g).max(), bits) for g in groups]),
+        final_out=np.array([peak_scale(peak, OUTPUT_BITS) for peak in final_out]),
     )
 
 

@@ -24,11 +24,9 @@ class CalibrationError(ValueError):
 class Calibration:
     """Values of one unit, in real units.
 
-    G groups of steps, equal spans of diffusion time from noise to clean; L layers; H heads of d
-    channels; D = H * d.  What is kept from step to step (residual stream, K, V, and with residual
-    sharing the attention's result) has one scale for all groups.  `*_channels` are factors on the
-    scales of single channels, which the weights behind them absorb.  `*_mean` are averages,
-    by which biases make up for what rounding the weights does to a layer's mean result.
+    G groups of steps, equal spans of diffusion time from noise to clean; L layers; H heads.  What
+    is kept from step to step (residual stream, K, V, and with residual sharing the attention's
+    result) has one scale for all groups.
     """
 
     model: str
@@ -40,50 +38,28 @@ class Calibration:
     """[], the residual stream."""
     attention_in: Array
     """[G, L]"""
-    attention_in_channels: Array
-    """[L, D]"""
-    attention_in_mean: Array
-    """[G, L, D]"""
     q: Array
     """[G, L, H]"""
     k: Array
     """[L, H]"""
-    k_channels: Array
-    """[L, D], of k; q has the inverse."""
-    k_offset: Array
-    """[L, D], taken off k: softmax does not see what all keys have in common."""
     v: Array
     """[L, H]"""
-    v_channels: Array
-    """[L, D], of v and of the attention's result."""
     attention_out: Array
     """[L, H]"""
-    attention_out_mean: Array
-    """[G, L, D]"""
     mlp_in: Array
     """[G, L]"""
-    mlp_in_channels: Array
-    """[L, D]"""
-    mlp_in_mean: Array
-    """[G, L, D]"""
     hidden_in: Array
     """[G, L], before GELU."""
     hidden_out: Array
     """[G, L], behind it."""
-    hidden_out_mean: Array
-    """[G, L, hidden]"""
     final_in: Array
     """[G]"""
-    final_in_channels: Array
-    """[D]"""
-    final_in_mean: Array
-    """[G, D]"""
     final_out: Array
     """[patch**2 * channels], 16 bit."""
 
     def __post_init__(self) -> None:
         for name in _DIMS:
-            value = np.array(getattr(self, name), dtype=np.float64)
+            value = _short(np.array(getattr(self, name), dtype=np.float64))
             value.setflags(write=False)
             object.__setattr__(self, name, value)
         for name, dims in _DIMS.items():
@@ -95,7 +71,7 @@ class Calibration:
                 )
             if not np.all(np.isfinite(value)):
                 raise CalibrationError(f"{name}: holds NaN or infinity")
-            if not name.endswith(("_mean", "_offset")) and not np.all(value > 0):
+            if not np.all(value > 0):
                 raise CalibrationError(f"{name}: scales must be positive, got {value.min()}")
 
     @property
@@ -114,16 +90,6 @@ class Calibration:
         return self.v.shape[1] if self.v.ndim == 2 else 0
 
     @property
-    def dim(self) -> int:
-        """D."""
-        return self.v_channels.shape[1] if self.v_channels.ndim == 2 else 0
-
-    @property
-    def hidden(self) -> int:
-        """Hidden units of an MLP."""
-        return self.hidden_out_mean.shape[-1] if self.hidden_out_mean.ndim else 0
-
-    @property
     def outputs(self) -> int:
         """Values that the final layer gives a token."""
         return self.final_out.size
@@ -140,31 +106,26 @@ class Calibration:
         for field in fields(self):
             value = getattr(self, field.name)
             record[field.name] = value.tolist() if isinstance(value, np.ndarray) else value
-        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        lines = (f"{json.dumps(key)}: {json.dumps(value)}" for key, value in record.items())
+        path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def _short(x: Array) -> Array:
+    """Keep six significant digits, plenty for a scale, so that files are short and exact."""
+    return np.array([float(f"{v:.6g}") for v in x.ravel()]).reshape(x.shape)
 
 
 _DIMS: dict[str, tuple[str, ...]] = {
     "residual": (),
     "attention_in": ("groups", "layers"),
-    "attention_in_channels": ("layers", "dim"),
-    "attention_in_mean": ("groups", "layers", "dim"),
     "q": ("groups", "layers", "heads"),
     "k": ("layers", "heads"),
-    "k_channels": ("layers", "dim"),
-    "k_offset": ("layers", "dim"),
     "v": ("layers", "heads"),
-    "v_channels": ("layers", "dim"),
     "attention_out": ("layers", "heads"),
-    "attention_out_mean": ("groups", "layers", "dim"),
     "mlp_in": ("groups", "layers"),
-    "mlp_in_channels": ("layers", "dim"),
-    "mlp_in_mean": ("groups", "layers", "dim"),
     "hidden_in": ("groups", "layers"),
     "hidden_out": ("groups", "layers"),
-    "hidden_out_mean": ("groups", "layers", "hidden"),
     "final_in": ("groups",),
-    "final_in_channels": ("dim",),
-    "final_in_mean": ("groups", "dim"),
     "final_out": ("outputs",),
 }
 

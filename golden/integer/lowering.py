@@ -14,6 +14,7 @@ from disc.program import FuseCommand, MaskMode
 from golden.integer.block import BlockConstants, BlockVectors
 from golden.integer.calibrate import fingerprint
 from golden.integer.calibration import Calibration, CalibrationError
+from golden.integer.linear import Linear
 from golden.integer.network import NetworkConstants, StepVectors
 from golden.integer.parameters import (
     Vector,
@@ -24,7 +25,7 @@ from golden.integer.parameters import (
     quantise_linear,
     requantisation,
 )
-from golden.integer.quantise import Float, fixed_multiplier
+from golden.integer.quantise import fixed_multiplier
 from golden.model.dit import DiT
 
 
@@ -70,21 +71,15 @@ class Lowering:
         """[group][layer]: units of the accumulators of proj and of fc2."""
         self.constants = [self._group(g) for g in range(calibration.groups)]
 
-    def _weights(self, module: Any) -> tuple[Float, Float]:
-        return module.weight.detach().numpy().astype(np.float64), module.bias.detach().numpy()
+    def _linear(self, module: Any, in_scale: float | Vector) -> tuple[Linear, Vector]:
+        weight = module.weight.numpy().astype(np.float64)
+        return quantise_linear(weight, module.bias.numpy(), in_scale, self.number)
 
     def _group(self, g: int) -> NetworkConstants:
         c, model = self.calibration, self.model
         self.units.append([])
         blocks = tuple(self._block(g, layer) for layer in range(model.config.depth))
-        weight, bias = self._weights(model.final_layer.linear)
-        final, unit = quantise_linear(
-            weight * c.final_in_channels,
-            bias,
-            float(c.final_in[g]),
-            self.number,
-            mean=c.final_in_mean[g] / c.final_in_channels,
-        )
+        final, unit = self._linear(model.final_layer.linear, float(c.final_in[g]))
         return NetworkConstants(
             blocks=blocks,
             final_epsilon=self._epsilon(model.final_layer.norm_final),
@@ -100,52 +95,19 @@ class Lowering:
         module: Any = self.model.blocks[layer]
         d = config.head_dim
 
-        weight, bias = self._weights(module.attn.qkv)
-        offset = np.concatenate([np.zeros(config.dim), c.k_offset[layer], np.zeros(config.dim)])
-        channels = c.attention_in_channels[layer]
-        qkv, unit = quantise_linear(
-            weight * channels,
-            bias - offset,
-            float(c.attention_in[g, layer]),
-            number,
-            mean=c.attention_in_mean[g, layer] / channels,
-        )
-        outs = np.concatenate(
-            [
-                np.repeat(c.q[g, layer], d) / c.k_channels[layer],
-                np.repeat(c.k[layer], d) * c.k_channels[layer],
-                np.repeat(c.v[layer], d) * c.v_channels[layer],
-            ]
-        )
-        weight, bias = self._weights(module.attn.proj)
-        channels = np.repeat(c.attention_out[layer], d) * c.v_channels[layer]
-        proj, proj_unit = quantise_linear(
-            weight * channels,
-            bias,
-            1.0,
-            number,
-            mean=c.attention_out_mean[g, layer] / channels,
-        )
-        weight, bias = self._weights(module.mlp.fc1)
-        channels = c.mlp_in_channels[layer]
-        up, up_unit = quantise_linear(
-            weight * channels,
-            bias,
-            float(c.mlp_in[g, layer]),
-            number,
-            mean=c.mlp_in_mean[g, layer] / channels,
-        )
+        qkv, qkv_unit = self._linear(module.attn.qkv, float(c.attention_in[g, layer]))
+        scales = np.concatenate([c.q[g, layer], c.k[layer], c.v[layer]])
+        # The weights absorb that the units of heads differ.
+        proj, proj_unit = self._linear(module.attn.proj, np.repeat(c.attention_out[layer], d))
+        up, up_unit = self._linear(module.mlp.fc1, float(c.mlp_in[g, layer]))
         hidden_in, hidden_out = float(c.hidden_in[g, layer]), float(c.hidden_out[g, layer])
-        weight, bias = self._weights(module.mlp.fc2)
-        down, down_unit = quantise_linear(
-            weight, bias, hidden_out, number, mean=c.hidden_out_mean[g, layer]
-        )
+        down, down_unit = self._linear(module.mlp.fc2, hidden_out)
         self.units[g].append((proj_unit, down_unit))
         return BlockConstants(
             heads=tuple(self._head(g, layer, h) for h in range(config.heads)),
             attention_epsilon=self._epsilon(module.norm1),
             qkv=qkv,
-            qkv_scale=requantisation(unit, outs, name="qkv_scale"),
+            qkv_scale=requantisation(qkv_unit, np.repeat(scales, d), name="qkv_scale"),
             proj=proj,
             mlp_epsilon=self._epsilon(module.norm2),
             up=up,
@@ -190,17 +152,18 @@ class Lowering:
             parts = [p[0].numpy() for p in module.modulation(condition)]
             shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = parts
             proj_unit, down_unit = self.units[g][layer]
-            attention_in = c.attention_in[g, layer] * c.attention_in_channels[layer]
-            mlp_in = c.mlp_in[g, layer] * c.mlp_in_channels[layer]
             blocks.append(
                 BlockVectors(
-                    attention=modulation(scale_a, shift_a, attention_in, name="attention"),
+                    attention=modulation(
+                        scale_a, shift_a, float(c.attention_in[g, layer]), name="attention"
+                    ),
                     attention_gate=gate(gate_a, proj_unit, residual, name="attention_gate"),
-                    mlp=modulation(scale_m, shift_m, mlp_in, name="mlp"),
+                    mlp=modulation(scale_m, shift_m, float(c.mlp_in[g, layer]), name="mlp"),
                     mlp_gate=gate(gate_m, down_unit, residual, name="mlp_gate"),
                 )
             )
         last: Any = model.final_layer
         shift, scale = (p[0].numpy() for p in last.adaLN_modulation(condition).chunk(2, dim=1))
-        final_in = c.final_in[g] * c.final_in_channels
-        return StepVectors(tuple(blocks), modulation(scale, shift, final_in, name="final"))
+        return StepVectors(
+            tuple(blocks), modulation(scale, shift, float(c.final_in[g]), name="final")
+        )

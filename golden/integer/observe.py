@@ -57,21 +57,15 @@ def observed_forward(model: DiT, z: Tensor, t: Tensor, y: Tensor, observe: Obser
 
 @dataclass
 class Observations:
-    """Range and mean of every channel, and a sample of rows, by tensor, layer and group."""
+    """Peak of every channel, and a sample of rows, by tensor, layer and group."""
 
     groups: int
-    lows: dict[tuple[str, int, int], NDArray[np.float32]] = field(default_factory=dict)
-    """[channels], least value."""
-    highs: dict[tuple[str, int, int], NDArray[np.float32]] = field(default_factory=dict)
-    """[channels], greatest value."""
+    peaks: dict[tuple[str, int, int], NDArray[np.float32]] = field(default_factory=dict)
+    """[channels], largest magnitude."""
     rows: dict[tuple[str, int, int], list[NDArray[np.float32]]] = field(
         default_factory=lambda: defaultdict(list)
     )
     """Each [rows, channels]."""
-    sums: dict[tuple[str, int, int], NDArray[np.float64]] = field(default_factory=dict)
-    """[channels], over all rows."""
-    counts: dict[tuple[str, int, int], int] = field(default_factory=dict)
-    """Rows in a sum."""
 
     def add(
         self, name: str, layer: int, group: int, value: Tensor, tokens: NDArray[np.int64]
@@ -81,30 +75,14 @@ class Observations:
         if not np.isfinite(array).all():
             raise ValueError(f"{name}: holds NaN or infinity in layer {layer}")
         key = (name, layer, group)
-        low, high = array.min(axis=(0, 1)), array.max(axis=(0, 1))
-        self.lows[key] = np.minimum(self.lows.get(key, low), low)
-        self.highs[key] = np.maximum(self.highs.get(key, high), high)
-        total = array.sum(axis=(0, 1), dtype=np.float64)
-        self.sums[key] = self.sums.get(key, 0) + total
-        self.counts[key] = self.counts.get(key, 0) + array.shape[0] * array.shape[1]
+        peak = np.abs(array).max(axis=(0, 1))
+        self.peaks[key] = np.maximum(self.peaks.get(key, peak), peak)
         self.rows[key].append(array[:, tokens].reshape(-1, array.shape[2]).copy())
-
-    def span(
-        self, name: str, layer: int, group: int | None = None
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Least and greatest values, each [channels], in one group or in all."""
-        keys = [(name, layer, g) for g in (range(self.groups) if group is None else [group])]
-        low = np.minimum.reduce([self.lows[k] for k in keys])
-        return low, np.maximum.reduce([self.highs[k] for k in keys])
 
     def peak(self, name: str, layer: int, group: int | None = None) -> NDArray[np.float32]:
         """Largest magnitudes [channels], in one group or in all."""
-        return np.abs(self.span(name, layer, group)).max(axis=0)
-
-    def mean(self, name: str, layer: int, group: int | None = None) -> NDArray[np.float64]:
-        """Means [channels] in one group, or in all."""
-        keys = [(name, layer, g) for g in (range(self.groups) if group is None else [group])]
-        return np.sum([self.sums[k] for k in keys], axis=0) / sum(self.counts[k] for k in keys)
+        chosen = range(self.groups) if group is None else [group]
+        return np.maximum.reduce([self.peaks[name, layer, g] for g in chosen])
 
     def sample(self, name: str, layer: int, group: int | None = None) -> NDArray[np.float32]:
         """Rows [n, channels] of one group, or of all."""

@@ -41,24 +41,16 @@ def common_fixed(values: Float, *, name: str, extra: int = 0) -> tuple[Int, int]
 
 
 def quantise_linear(
-    weight: Float,
-    bias: Float,
-    in_scale: float,
-    number: NumberConfig,
-    *,
-    mean: Float | float = 0.0,
+    weight: Float, bias: Float, in_scale: float | Vector, number: NumberConfig
 ) -> tuple[Linear, Vector]:
     """Quantise a layer, symmetric, one scale per output channel.
 
     Parameters
     ----------
     weight, bias
-        [out, in], [out]; units that belong to single input channels already multiplied in.
+        [out, in], [out].
     in_scale
-        Value of one unit of the input.
-    mean
-        [in], average input in the units of `weight`'s columns.  The bias takes up what rounding
-        the weights changes of the mean result (Nagel et al., arXiv 1906.04721).
+        Value of one unit of the input, or [in] of each channel's, which the weights absorb.
 
     Returns
     -------
@@ -67,14 +59,12 @@ def quantise_linear(
     if not (np.all(np.isfinite(weight)) and np.all(np.isfinite(bias))):
         raise ValueError("weight, bias: hold NaN or infinity")
     limit = (1 << (number.operand_bits - 1)) - 1
-    peak = np.abs(weight).max(axis=1).astype(np.float64)
+    scaled = np.float64(weight) * in_scale
+    unit = np.abs(scaled).max(axis=1) / limit
     # A channel of nearly no weight must not push its bias out of the accumulator.
-    least = np.abs(bias) / (in_scale * 2.0 ** (number.accumulator_bits - 2))
-    scale = np.maximum(peak / limit, least)
-    scale = np.where(scale > 0, scale, 1.0)
-    rows = np.clip(np.rint(weight / scale[:, None]), -limit, limit).astype(np.int64)
-    unit = scale * in_scale
-    bias = bias + (weight - rows * scale[:, None]) @ np.broadcast_to(mean, weight.shape[1:])
+    unit = np.maximum(unit, np.abs(bias) / 2.0 ** (number.accumulator_bits - 2))
+    unit = np.where(unit > 0, unit, 1.0)
+    rows = np.clip(np.rint(scaled / unit[:, None]), -limit, limit).astype(np.int64)
     return Linear(rows, np.rint(bias / unit).astype(np.int64)), unit
 
 
@@ -86,7 +76,7 @@ def requantisation(unit: Vector, out_scale: Vector | float, *, name: str) -> Req
     return Requantisation(multiplier, shift)
 
 
-def modulation(scale: Float, shift: Float, out_scale: Vector | float, *, name: str) -> Modulation:
+def modulation(scale: Float, shift: Float, out_scale: float, *, name: str) -> Modulation:
     """Constants of `LN(x) (1 + scale) + shift`, vectors [D], requantised to `out_scale`."""
     channels = len(scale)
     both = np.concatenate([(1.0 + np.float64(scale)) / out_scale, np.float64(shift) / out_scale])

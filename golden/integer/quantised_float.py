@@ -71,20 +71,14 @@ class QuantisedFloatDiT:
         limit = 1 << ((bits or self.number.operand_bits) - 1)
         return torch.clamp(torch.floor(x / unit + 0.5), -limit, limit - 1) * unit
 
-    def linear(
-        self, x: Tensor, module: Any, mean: np.ndarray, channels: Tensor | float = 1.0
-    ) -> Tensor:
-        """Apply a layer with weights rounded per output channel; `channels` as in lowering.
-
-        `mean` [in] is the average input, for the bias to make up for rounding.
-        """
-        weight = module.weight.double() * channels
+    def linear(self, x: Tensor, module: Any, units: Tensor | float = 1.0) -> Tensor:
+        """Apply a layer with weights rounded per output channel, which absorb the input's units."""
+        weight = module.weight.double() * units
         limit = (1 << (self.number.operand_bits - 1)) - 1
         unit = weight.abs().amax(dim=1, keepdim=True) / limit
         unit = torch.where(unit > 0, unit, 1.0)
-        weight = self.rounded("weights", weight, unit) / channels
-        bias = module.bias.double() + (module.weight.double() - weight) @ torch.tensor(mean)
-        return nn.functional.linear(x, weight, bias)
+        weight = self.rounded("weights", weight, unit) / units
+        return nn.functional.linear(x, weight, module.bias.double())
 
     def block(self, x: Tensor, condition: Tensor, layer: int, group: int) -> Tensor:
         """Tokens [B, N, D] float64 under conditioning [B, D] float32 to [B, N, D]."""
@@ -92,46 +86,32 @@ class QuantisedFloatDiT:
         module: Any = self.model.blocks[layer]
         parts = [p.double()[:, None] for p in module.modulation(condition)]
         shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = parts
-        by_channel = {
-            name: torch.tensor(getattr(c, name)[layer])
-            for name in (
-                "attention_in_channels",
-                "k_channels",
-                "k_offset",
-                "v_channels",
-                "mlp_in_channels",
-            )
-        }
 
         def head_units(scale: np.ndarray) -> Tensor:
             return torch.tensor(scale).repeat_interleave(config.head_dim)
 
         inner = module.norm1(x) * (1 + scale_a) + shift_a
-        channels = by_channel["attention_in_channels"]
-        inner = self.rounded("attention_in", inner, channels * c.attention_in[group, layer])
-        qkv = self.linear(inner, module.attn.qkv, c.attention_in_mean[group, layer], channels)
-        q, k, v = qkv.chunk(3, dim=-1)
-        channels = by_channel["k_channels"]
-        q = self.rounded("q", q, head_units(c.q[group, layer]) / channels)
-        k = self.rounded("k", k - by_channel["k_offset"], head_units(c.k[layer]) * channels)
-        v = self.rounded("v", v, head_units(c.v[layer]) * by_channel["v_channels"])
+        inner = self.rounded("attention_in", inner, float(c.attention_in[group, layer]))
+        q, k, v = self.linear(inner, module.attn.qkv).chunk(3, dim=-1)
+        q = self.rounded("q", q, head_units(c.q[group, layer]))
+        k = self.rounded("k", k, head_units(c.k[layer]))
+        v = self.rounded("v", v, head_units(c.v[layer]))
         q, k, v = (p.unflatten(-1, (config.heads, -1)).transpose(1, 2) for p in (q, k, v))
         out = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-        out_unit = head_units(c.attention_out[layer]) * by_channel["v_channels"]
+        out_unit = head_units(c.attention_out[layer])
         out = self.rounded("attention_out", out, out_unit)
         # The weights behind it absorb units that differ between heads.
-        out = self.linear(out, module.attn.proj, c.attention_out_mean[group, layer], out_unit)
+        out = self.linear(out, module.attn.proj, out_unit)
         x = x + gate_a * out
         x = self.rounded("residual", x, float(c.residual), self.number.residual_bits)
 
         inner = module.norm2(x) * (1 + scale_m) + shift_m
-        channels = by_channel["mlp_in_channels"]
-        inner = self.rounded("mlp_in", inner, channels * c.mlp_in[group, layer])
-        hidden = self.linear(inner, module.mlp.fc1, c.mlp_in_mean[group, layer], channels)
+        inner = self.rounded("mlp_in", inner, float(c.mlp_in[group, layer]))
+        hidden = self.linear(inner, module.mlp.fc1)
         hidden = self.rounded("hidden_in", hidden, float(c.hidden_in[group, layer]))
         hidden = nn.functional.gelu(hidden, approximate="tanh")
         hidden = self.rounded("hidden_out", hidden, float(c.hidden_out[group, layer]))
-        x = x + gate_m * self.linear(hidden, module.mlp.fc2, c.hidden_out_mean[group, layer])
+        x = x + gate_m * self.linear(hidden, module.mlp.fc2)
         return self.rounded("residual", x, float(c.residual), self.number.residual_bits)
 
     @torch.no_grad()
@@ -148,8 +128,7 @@ class QuantisedFloatDiT:
         parts = last.adaLN_modulation(condition).chunk(2, dim=1)
         shift, scale = (p.double()[:, None] for p in parts)
         inner = last.norm_final(x) * (1 + scale) + shift
-        channels = torch.tensor(c.final_in_channels)
-        inner = self.rounded("final_in", inner, channels * c.final_in[group])
-        patches = self.linear(inner, last.linear, c.final_in_mean[group], channels)
+        inner = self.rounded("final_in", inner, float(c.final_in[group]))
+        patches = self.linear(inner, last.linear)
         patches = self.rounded("final_out", patches, torch.tensor(c.final_out), OUTPUT_BITS)
         return model.unpatchify(patches).float()
