@@ -18,7 +18,7 @@ from disc.cli.common import (
     print_table,
     progress,
 )
-from disc.output import writable_directory
+from disc.output import writable_directory, write_files
 from disc.schedule import CTRConfig, Schedule, STConfig, load
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def register(app: typer.Typer) -> None:
         """
         from golden.inspect.report import document, figures, measured_savings, summary
         from golden.inspect.study import run_study
-        from golden.inspect.style import FORMATS, write_all
+        from golden.plotting import FORMATS, rendered
 
         plan = chosen_schedule(schedule, steps, reuse, alpha, every, mask_every)
         if file_format not in (*FORMATS, "both"):
@@ -218,14 +218,14 @@ def register(app: typer.Typer) -> None:
             saved = [*measured_savings(study), *derived_savings(study, sizes)]
             drawn = figures(study, sizes, saved)
             report = document(study, sizes, saved)
-            files = {
-                out / f"{name}.{suffix}": figure
+            pictures = {
+                out / f"{name}.{suffix}": rendered(figure, suffix)
                 for name, figure in drawn.items()
                 for suffix in suffixes
             }
-            write_all(files, {out / "inspect.json": json.dumps(report) + "\n"})
+            write_files({**pictures, out / "inspect.json": json.dumps(report) + "\n"})
         if as_json:
             print_json(report)
             return
         print_table(f"{study.name}, seed {seed}", summary(study, saved))
-        console.print(f"{len(files)} figures and inspect.json written to {out}")
+        console.print(f"{len(pictures)} figures and inspect.json written to {out}")

@@ -84,8 +84,8 @@ def _sweep(group: typer.Typer) -> None:
         Everything is compared with the dense run of equal seeds: schedules, CTR and ST as
         published, and the rival, fewer steps of the same sampler.
         """
-        from golden.inspect.style import styled, write_all
         from golden.model import load_checkpoint
+        from golden.plotting import FORMATS, rendered, styled
         from golden.quality.plot import draw_frontiers
         from golden.quality.sweep import Planned, rivals, sweep
         from golden.quality.sweep import published as published_plans
@@ -107,11 +107,9 @@ def _sweep(group: typer.Typer) -> None:
         head = {"checkpoint": str(checkpoint), "steps": steps, "images": images}
         report = json.dumps({**head, "points": rows}, indent=1) + "\n"
         with styled():
-            pictures = {
-                out / f"quality.{suffix}": draw_frontiers(points, title)
-                for suffix in ("png", "svg")
-            }
-        write_all(pictures, {out / "quality.csv": _csv(rows), out / "quality.json": report})
+            figure = draw_frontiers(points, title)
+        pictures = {out / f"quality.{suffix}": rendered(figure, suffix) for suffix in FORMATS}
+        write_files({**pictures, out / "quality.csv": _csv(rows), out / "quality.json": report})
         if as_json:
             print_json({**head, "points": rows})
         else:

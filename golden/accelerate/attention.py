@@ -51,7 +51,10 @@ class RememberingAttention:
         self.keep_keys = keep_keys
         self.layers: dict[int, LayerState] = {}
         self.kept: dict[int, Tensor] = {}
-        """Of the current step: layer to entries attended to, float64 [B, H]."""
+        """Of the current step: layer to attention entries computed, float64 [B, H]; the mean of
+        those of Q Kᵀ and of P V, which differ where a mask is made and used at once.  A refresh
+        that shares its residual counts once: P V over the kept entries is a stage of that over
+        all, see docs/arithmetic.md."""
         self.observer: Observer | None = None
         self.plain = False
         """Attend densely among the rows given and remember nothing."""
@@ -85,6 +88,8 @@ class RememberingAttention:
         else:
             out, mask = self._reuse_mask(state, q, k, v)
         self.kept[layer] = self._count(q, k, mask)
+        if self._make_masks and mask is not None:  # thresholds need all scores
+            self.kept[layer] = (self.kept[layer] + self._count(q, k, None)) / 2
         if self.observer:
             self.observer(layer, q, k, v, mask, out)
         return out

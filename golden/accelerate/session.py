@@ -269,7 +269,7 @@ class Accelerator:
         rows = sum(self._rows.counts)
         entries = kept.sum(axis=1) / max(1, rows * self._rows.tokens)
         macs = dict(self._work.macs)
-        macs["attention"] = 2 * round(float(kept.sum())) * self._adapter.head_dim
+        macs["attention"] = round(2 * float(kept.sum())) * self._adapter.head_dim
         self.log.append(
             StepRecord(
                 step=self._step,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from golden.inspect.persistence import MaskPersistence
-from golden.inspect.style import (
+from golden.plotting import (
     BLUE,
     GREY,
     ORANGE,

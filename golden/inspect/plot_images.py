@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from golden.data.glyphs import INK
-from golden.inspect.style import DIVERGING, new_figure
+from golden.plotting import DIVERGING, new_figure
 
 
 def plot_images(

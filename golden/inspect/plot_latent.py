@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from golden.ctr import TokenDecision
-from golden.inspect.style import DIVERGING, SEQUENTIAL, new_figure
+from golden.plotting import DIVERGING, SEQUENTIAL, new_figure
 
 _PARTS = (0.1, 0.25, 0.5, 1.0)
 _SHADES = ("#08306b", "#2f79b5", "#a6cde4", "#f4f4f4")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from disc.schedule import Schedule
 from golden.inspect.similarity import Similarity
-from golden.inspect.style import BLACK, BLUE, SEQUENTIAL, new_figure, shades, tidy, whole_steps
+from golden.plotting import BLACK, BLUE, SEQUENTIAL, new_figure, shades, tidy, whole_steps
 
 _MOST = 0.99999
 """Cosines nearer to 1 are drawn there."""

@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from golden.inspect.style import (
+from golden.inspect.work import Work
+from golden.plotting import (
     BLUE,
     GREY,
     ORANGE,
@@ -19,7 +20,6 @@ from golden.inspect.style import (
     new_figure,
     tidy,
 )
-from golden.inspect.work import Work
 
 _LAYERS = (
     ("QKᵀ and PV", ("attention",), VERMILION),

@@ -15,8 +15,7 @@ from golden.inspect.plot_latent import concentration, plot_latent
 from golden.inspect.plot_steps import plot_density, plot_similarity
 from golden.inspect.plot_work import Saving, Size, plot_flops, plot_savings
 from golden.inspect.study import Study
-from golden.inspect.style import styled
-from golden.inspect.work import savings
+from golden.plotting import styled
 
 FIGURES = ("similarity", "latent", "attention", "flops", "savings", "images", "density")
 
@@ -163,7 +162,6 @@ def document(study: Study, sizes: Sequence[Size], saved: Sequence[Saving]) -> di
                 study.name: run.work.to_json(),
                 **{name: work.to_json() for name, (_, work) in study.others.items()},
             },
-            "without_second_sum": savings(run.work.dense, _without_residual(study)),
         },
         "images": {
             "labels": study.labels,
@@ -176,12 +174,6 @@ def document(study: Study, sizes: Sequence[Size], saved: Sequence[Saving]) -> di
             "computed": _list(run.head_density),
         },
     }
-
-
-def _without_residual(study: Study) -> dict[str, float]:
-    work = study.accelerated.work
-    extra = float(np.mean([use.residual for use in work.uses])) / 2
-    return work.done | {"attention": work.done["attention"] - extra * work.dense["attention"]}
 
 
 def _fidelity(study: Study) -> str:

@@ -53,7 +53,9 @@ class AcceleratedRun:
 class _Steps(StepHook):
     """Knows the step, tells about it, and lets a function run after each."""
 
-    def __init__(self, what: str, steps: int, tell: Tell, after: Callable[[], None]) -> None:
+    def __init__(
+        self, what: str, steps: int, tell: Tell, after: Callable[[], None] = lambda: None
+    ) -> None:
         self.what, self.steps, self.tell, self.after = what, steps, tell, after
         self.step = 0
 
@@ -153,27 +155,14 @@ def run_accelerated(
             "of last-computed, adjacent, second-difference, output, random"
         )
     decisions = _Decisions(schedule, model.config.patch)
-    residual: list[float] = []
     accelerator = attach(model, schedule)
 
-    def after() -> None:
-        remembering = accelerator.attention
-        extra = 0.0
-        if (
-            remembering.st is not None
-            and remembering.st.share_residual
-            and schedule.makes_masks(hook.step)
-        ):
-            masks = [state.mask for state in remembering.layers.values()]
-            extra = float(np.mean([m.double().mean().item() for m in masks if m is not None]))
-        residual.append(extra)
-
-    hook = _Steps(f"accelerated run, {model.config.tokens} tokens", schedule.steps, tell, after)
+    hook = _Steps(f"accelerated run, {model.config.tokens} tokens", schedule.steps, tell)
     try:
         images = sample(model, labels, seeds, steps=schedule.steps, hooks=[hook, decisions])
         density = np.stack([record.head_density for record in accelerator.log])
         density[[sum(record.computed) == 0 for record in accelerator.log]] = np.nan
-        work = measured_work(accelerator, residual)
+        work = measured_work(accelerator)
         for decision, record in zip(decisions.decisions, accelerator.log, strict=True):
             assert len(decision.selected) == record.computed[0]
     finally:

@@ -47,14 +47,11 @@ class StepUse:
     """Tokens computed, of all."""
     density: float
     """Attention entries computed, of computed tokens × N; 0 where no token is computed."""
-    residual: float = 0.0
-    """Entries, of N × N, over which a step that makes masks sums P·V a second time, under the
-    mask: what the dense output exceeds that sum by is kept and added while the mask is reused."""
 
     @property
     def attention(self) -> float:
-        """MACs of QKᵀ and P·V, of the dense ones.  The second sum has P·V only, half of both."""
-        return self.computed * self.density + self.residual / 2
+        """MACs of QKᵀ and P·V, of the dense ones."""
+        return self.computed * self.density
 
 
 def reduced(dense: Work, uses: Sequence[StepUse]) -> dict[str, float]:
@@ -85,7 +82,6 @@ class MeasuredWork:
     tokens: int
     dense: dict[str, float]
     done: dict[str, float]
-    """With the second P·V sum of steps that make masks."""
     uses: list[StepUse]
 
     @property
@@ -104,33 +100,24 @@ class MeasuredWork:
         }
 
 
-def measured_work(accelerator: Accelerator, residual: Sequence[float]) -> MeasuredWork:
-    """Read an accelerator's log after a generation.
-
-    Args:
-        accelerator: still attached.
-        residual: of each step, see `StepUse`.
-    """
+def measured_work(accelerator: Accelerator) -> MeasuredWork:
+    """Read the log of an accelerator, still attached, after a generation."""
     log = accelerator.log
     images = len(log[0].computed)
     each = len(log) * images
     dense, done = accelerator.dense_macs(), accelerator.macs()
     dense.pop("total")
     done.pop("total")
-    result = {kind: count / each for kind, count in done.items()}
-    attention = dense["attention"] / each
-    result["attention"] += attention * float(np.mean(residual)) / 2
     uses = [
         StepUse(
             computed=sum(r.computed) / (r.tokens * images),
             density=float(np.mean(r.density)),
-            residual=extra,
         )
-        for r, extra in zip(log, residual, strict=True)
+        for r in log
     ]
     return MeasuredWork(
         tokens=log[0].tokens,
         dense={kind: count / each for kind, count in dense.items()},
-        done=result,
+        done={kind: count / each for kind, count in done.items()},
         uses=uses,
     )

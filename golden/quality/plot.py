@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from golden.inspect.style import BLACK, BLUE, GREEN, ORANGE, SKY, VERMILION, new_figure, tidy
+from golden.plotting import BLACK, BLUE, GREEN, ORANGE, SKY, VERMILION, new_figure, tidy
 from golden.quality.sweep import FAMILIES, Point
 
 _LOOK = {

@@ -22,8 +22,8 @@ class EmulatedDenoiser:
     def __init__(self, model: DiT, schedule: Schedule) -> None:
         self.model, self.schedule = model, schedule
         self.step = -1
-        self.entries = 0
-        """Attention entries attended to so far, all layers, heads and images."""
+        self.macs = 0
+        """Of Q Kᵀ and P V so far, all layers, heads and images, per channel of a head."""
         self.rows = 0
         self._layers: list[dict] = [{} for _ in model.blocks]
         self._history: list[list[list[tuple[int, Tensor]]]] = []
@@ -95,7 +95,8 @@ class EmulatedDenoiser:
                 out = out + state["residual"]
         else:
             out = p @ v
-        self.entries += int((mask & keep).sum())
+        scored = keep if st and self.schedule.makes_masks(self.step) else mask & keep
+        self.macs += int(scored.expand_as(mask).sum()) + int((mask & keep).sum())
         return out
 
     def _forecast(self, embedding: Tensor, x: Tensor, active: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from disc.output import write_files
 from disc.schedule import CTRConfig, Schedule, STConfig
 from golden.accelerate import attach, detach
 from golden.attention import attention_probabilities
@@ -24,10 +25,10 @@ from golden.inspect.report import document, figures, measured_savings
 from golden.inspect.runs import _Decisions, run_accelerated
 from golden.inspect.similarity import SimilarityMeter, cosine
 from golden.inspect.study import run_study
-from golden.inspect.style import new_figure, write_all
 from golden.inspect.work import StepUse, reduced, savings
 from golden.model.checkpoint import load_checkpoint
 from golden.model.dit import DiT, DiTConfig
+from golden.plotting import new_figure, rendered
 from golden.quality.metrics import psnr
 from golden.sampling import StepHook, sample
 
@@ -175,15 +176,15 @@ def test_same_side_and_rank_correlation() -> None:
 
 def test_savings_of_known_use() -> None:
     dense = {"projection": 100.0, "attention": 40.0, "mlp": 200.0, "final": 10.0, "prompt": 5.0}
-    uses = [StepUse(1, 1, residual=0.5), StepUse(0.5, 0.2), StepUse(0, 0)]
+    uses = [StepUse(1, 1), StepUse(0.5, 0.4), StepUse(0, 0)]
     done = reduced(dense, uses)
     assert done == pytest.approx(
-        {"projection": 50, "attention": 40 * 1.35 / 3, "mlp": 100, "final": 10, "prompt": 5}
+        {"projection": 50, "attention": 40 * 1.2 / 3, "mlp": 100, "final": 10, "prompt": 5}
     )
     saved = savings(dense, done)
-    assert saved["QK and PV"] == pytest.approx(1 - 1.35 / 3)
-    assert saved["self-attention"] == pytest.approx(1 - (50 + 18) / 140)
-    assert saved["total"] == pytest.approx(1 - 183 / 355)
+    assert saved["QK and PV"] == pytest.approx(1 - 1.2 / 3)
+    assert saved["self-attention"] == pytest.approx(1 - (50 + 16) / 140)
+    assert saved["total"] == pytest.approx(1 - 181 / 355)
 
 
 @pytest.mark.parametrize("share", [True, False])
@@ -211,8 +212,8 @@ def test_measured_work_against_masks_made_here(model: DiT, share: bool) -> None:
     assert np.array_equal(run.images, images.numpy())
     one, two, three = (float(np.mean(x)) for x in kept)
     assert two == pytest.approx(one)  # the mask of step 0 reused
-    # Steps 0 and 2 attend densely and sum P V a second time under the mask, or attend under it.
-    making = (1 + one / 2, 1 + three / 2) if share else (one, three)
+    # Steps 0 and 2 attend densely, or densely in Q K and under the mask in P V.
+    making = (1.0, 1.0) if share else ((1 + one) / 2, (1 + three) / 2)
     expected = (making[0] + two + making[1]) / 3
     work = run.work
     assert work.done["attention"] / work.dense["attention"] == pytest.approx(expected, rel=1e-6)
@@ -359,11 +360,10 @@ def test_bad_arguments(arguments: dict, message: str) -> None:
 def test_files_are_written_together_or_not_at_all(tmp_path: Path) -> None:
     (tmp_path / "b.json").mkdir()
     figure = new_figure(1, 1, "x")
-    with pytest.raises(OSError, match=r"b\.json"):
-        write_all({tmp_path / "a.png": figure}, {tmp_path / "b.json": "{}"})
+    picture = {tmp_path / "a.png": rendered(figure, "png")}
+    with pytest.raises(ValueError, match=r"b\.json"):
+        write_files({**picture, tmp_path / "b.json": "{}"})
     assert [path.name for path in tmp_path.iterdir()] == ["b.json"]
-    write_all({tmp_path / "a.png": figure}, {tmp_path / "c.json": "{}"})
-    first = (tmp_path / "a.png").read_bytes()
-    write_all({tmp_path / "a.png": figure}, {tmp_path / "c.json": "{}"})
-    assert (tmp_path / "a.png").read_bytes() == first
+    write_files({**picture, tmp_path / "c.json": "{}"})
+    assert (tmp_path / "a.png").read_bytes() == rendered(figure, "png")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "b.json", "c.json"]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Mapping, Sequence
+import io
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 
 import numpy as np
 from matplotlib import colormaps, rc_context
@@ -59,35 +57,13 @@ def shades(count: int) -> Sequence[tuple[float, float, float, float]]:
     return [colormaps[SEQUENTIAL](x) for x in np.linspace(0.0, 0.85, count)]
 
 
-def write_all(figures: Mapping[Path, Figure], texts: Mapping[Path, str]) -> None:
-    """Write figures (format by suffix) and texts into existing directories, all or none.
-
-    They are drawn into hidden files first and moved to their places when all are complete.
-
-    Raises:
-        OSError: something cannot be written.
-    """
-    waiting: dict[Path, Path] = {}
-    try:
-        for path in (*figures, *texts):
-            if path.is_dir():
-                raise IsADirectoryError(f"out: cannot write {path}: it is a directory")
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=path.suffix)
-            os.close(handle)
-            waiting[path] = Path(name)
-        for path, figure in figures.items():
-            metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
-            with rc_context(_RC):
-                figure.savefig(waiting[path], dpi=_DPI, metadata=metadata)
-        for path, text in texts.items():
-            waiting[path].write_text(text, encoding="utf-8")
-        for temporary in waiting.values():
-            temporary.chmod(0o644)
-        for path in list(waiting):
-            os.replace(waiting.pop(path), path)
-    finally:
-        for leftover in waiting.values():
-            leftover.unlink(missing_ok=True)
+def rendered(figure: Figure, suffix: str) -> bytes:
+    """Draw a figure as "png" or "svg"; the same figure gives the same bytes."""
+    picture = io.BytesIO()
+    metadata = {"Date": None} if suffix == "svg" else {"Software": None}
+    with rc_context(_RC):
+        figure.savefig(picture, format=suffix, dpi=_DPI, metadata=metadata)
+    return picture.getvalue()
 
 
 def styled() -> AbstractContextManager[None]:
