@@ -24,8 +24,10 @@ from hw.vector.words import (
     RowWord,
     busy,
     checked_channels,
+    join,
     masked,
     offer,
+    row_left,
     row_position,
     words_of,
 )
@@ -111,8 +113,8 @@ class LayerNorm(wiring.Component):
         m = Module()
         p = Module()  # the rigid pipeline: everything in it stops together
         lanes, bits = self.config.vector.lanes, self.config.number.residual_bits
-        advance, accept = Signal(), Signal()
-        m.d.comb += [self.i.ready.eq(advance), accept.eq(self.i.valid & advance)]
+        advance = Signal()
+        accept = join(m, advance, [(self.i, 1)])
         here = row_position(m, accept, self.channels, lanes, self.max_channels, name="in")
 
         buffer_words = self._depth + self._wait + 1
@@ -185,8 +187,8 @@ class LayerNorm(wiring.Component):
         fields = {"data": masked(results, enable), "last": delay(p, there.last, 5, name="last")}
         m.d.comb += advance.eq(offer(m, {"o": (self.o, valid)}, {"o": fields}))
         m.submodules.pipeline = EnableInserter(advance)(p)
-        left = self.o.valid & self.o.ready & self.o.payload.last
-        m.d.comb += self.busy.eq(busy(m, accept & here.first, left, self.latency + 2))
+        begins, ends = accept & here.first, row_left(self.o)
+        m.d.comb += self.busy.eq(busy(m, begins, ends, self.latency + 2))
         return m
 
     def _statistics(self, p, accept, here, elements):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from amaranth.hdl import Cat, Module, Mux, Shape, ShapeLike, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Shape, ShapeLike, Signal, Value, ValueLike
 from amaranth.lib import data, wiring
 
 __all__ = [
@@ -14,8 +14,10 @@ __all__ = [
     "RowWord",
     "busy",
     "checked_channels",
+    "join",
     "masked",
     "offer",
+    "row_left",
     "row_position",
     "words_of",
 ]
@@ -84,6 +86,30 @@ def row_position(
 def masked(values: list[Value], enable: Value) -> list[Value]:
     """Return 0 in lanes that hold no element."""
     return [Mux(enable[lane], value, 0) for lane, value in enumerate(values)]
+
+
+def join(
+    m: Module, advance: Value, inputs: Sequence[tuple[wiring.PureInterface, ValueLike]]
+) -> Signal:
+    """Take one word of every stream that is wanted, together; return `accept`, when they are.
+
+    Parameters
+    ----------
+    inputs
+        Streams, and whether a word of it is wanted.
+    """
+    accept = Signal()
+    m.d.comb += accept.eq(
+        advance & Cat(i.valid | ~Value.cast(wanted) for i, wanted in inputs).all()
+    )
+    for i, wanted in inputs:
+        m.d.comb += i.ready.eq(accept & wanted)
+    return accept
+
+
+def row_left(o: wiring.PureInterface) -> Value:
+    """Return whether the last word of a row leaves at a stream of `RowWord`."""
+    return o.valid & o.ready & o.payload.last
 
 
 def offer(

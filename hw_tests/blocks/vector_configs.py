@@ -65,5 +65,5 @@ CONFIGS: dict[str, CoreConfig] = {
     ),
 }
 
-MAX_CHANNELS = {"tiny": 1152, "odd": 100, "serial": 37, "wide": 4096}
+MAX_CHANNELS = {"tiny": 1152, "odd": 100, "serial": 128, "wide": 4096}
 """Longest row of the residual stream in each of them."""

@@ -9,13 +9,16 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from amaranth.hdl import Shape
+from amaranth.hdl import Shape, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In
 
 from disc.config import CoreConfig
 from disc.verilog import to_verilog
+from hw.vector.aligner import Aligner
+from hw.vector.gate import GateResidual
 from hw.vector.layernorm import LayerNorm
+from hw.vector.requantise import WIDE_BITS, ColumnRequantiser
 from hw.vector.rsqrt import Rsqrt
 from hw_tests import sim
 from hw_tests.blocks.harness import SideBySide
@@ -49,7 +52,12 @@ WIDEST_V = 64
 def blocks(config: CoreConfig) -> dict[str, wiring.Component]:
     """Return one of each block."""
     most = MAX_CHANNELS[config.name]
-    parts: dict[str, wiring.Component] = {"layernorm": LayerNorm(config, most)}
+    parts: dict[str, wiring.Component] = {
+        "layernorm": LayerNorm(config, most),
+        "gate": GateResidual(config, most),
+        "requantise": ColumnRequantiser(config),
+        "aligner": Aligner(signed(WIDE_BITS), config.array.banks, config.array.lanes),
+    }
     if config.name == "tiny":
         parts["rsqrt"] = Rsqrt(WIDEST_V)
         parts["small_rsqrt"] = Rsqrt(3)

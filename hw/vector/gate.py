@@ -1,0 +1,163 @@
+"""Sums of a linear layer into the residual stream: partial sums, bias, gate, saturation."""
+
+from __future__ import annotations
+
+from amaranth.hdl import EnableInserter, Module, Mux, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from disc.config import MAX_MEMORY_WORDS, CoreConfig
+from disc.tables import SHIFT_BITS, VECTOR_BITS
+from hw.adder_tree import delay
+from hw.fixed import round_shift, saturate
+from hw.vector.memory import HalvesMemory, LoadWord
+from hw.vector.words import (
+    MAX_CHANNELS,
+    RowWord,
+    busy,
+    checked_channels,
+    join,
+    masked,
+    offer,
+    row_left,
+    row_position,
+    words_of,
+)
+
+__all__ = ["GateResidual", "gate_word"]
+
+
+def gate_word(config: CoreConfig) -> data.StructLayout:
+    """Gates and biases of the channels of a word."""
+    lanes = config.vector.lanes
+    return data.StructLayout(
+        {
+            "multiplier": data.ArrayLayout(signed(VECTOR_BITS), lanes),
+            "bias": data.ArrayLayout(signed(config.number.accumulator_bits), lanes),
+        }
+    )
+
+
+class GateResidual(wiring.Component):
+    """`x = saturate(x + round_shift(sum * multiplier, shift))`, `sum = acc [+ bias] [+ earlier]`.
+
+    Golden: `linear.gate_residual` on the sum that `linear.accumulate` returns.  A layer whose
+    columns come in several tiles passes its sums on, unrounded, until the last tile: then `gate` is
+    low, and they leave at `sums`.  Sums wrap around in `accumulator_bits`, so it does not matter
+    whether a part of one does not fit, as long as the whole does.
+
+    Throughput: one word a cycle.  Latency from the last of the inputs: `LATENCY` cycles to `o`,
+    `SUMS_LATENCY` to `sums`.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        `vector.lanes` elements a word.
+    max_channels : int
+        Longest row.
+
+    Members
+    -------
+    channels, shift, half : In
+        Quasi-static: D, the gate's shift, and the half of the vector memory that is in use.
+    add_bias, add_earlier, gate : In
+        Quasi-static: which terms are added; whether `x` comes and leaves, or else the sums.
+    load : In, stream of `LoadWord` of `gate_word`
+        Word n of the vectors to address n.  The half in use may be loaded only while not `busy`.
+    acc : In, stream of [lanes] signed `accumulator_bits`
+    earlier : In, the same
+        Sums of earlier tiles; taken only with `add_earlier`.
+    x : In, stream of [lanes] signed `residual_bits`
+        Taken only with `gate`.
+    o : Out, stream of `RowWord` of signed `residual_bits`
+    sums : Out, stream of `RowWord` of signed `accumulator_bits`
+    busy : Out
+
+    Raises
+    ------
+    ValueError
+        `max_channels` is out of range.
+    """
+
+    LATENCY = 5
+    SUMS_LATENCY = 3
+
+    def __init__(self, config: CoreConfig, max_channels: int = MAX_CHANNELS):
+        self.config, lanes = config, config.vector.lanes
+        self.max_channels = checked_channels(max_channels, MAX_MEMORY_WORDS * lanes)
+        self._depth = words_of(max_channels, lanes)
+        acc, x = signed(config.number.accumulator_bits), signed(config.number.residual_bits)
+        super().__init__(
+            {
+                "channels": In(range(max_channels + 1)),
+                "shift": In(SHIFT_BITS),
+                "half": In(1),
+                "add_bias": In(1),
+                "add_earlier": In(1),
+                "gate": In(1),
+                "load": In(stream.Signature(LoadWord(gate_word(config), self._depth))),
+                "acc": In(stream.Signature(data.ArrayLayout(acc, lanes))),
+                "earlier": In(stream.Signature(data.ArrayLayout(acc, lanes))),
+                "x": In(stream.Signature(data.ArrayLayout(x, lanes))),
+                "o": Out(stream.Signature(RowWord(x, lanes))),
+                "sums": Out(stream.Signature(RowWord(acc, lanes))),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        p = Module()  # the rigid pipeline: everything in it stops together
+        number, lanes = self.config.number, self.config.vector.lanes
+        advance = Signal()
+        accept = join(
+            m,
+            advance,
+            [(self.acc, 1), (self.earlier, self.add_earlier), (self.x, self.gate)],
+        )
+        here = row_position(m, accept, self.channels, lanes, self.max_channels, name="in")
+
+        m.submodules.vectors = vectors = HalvesMemory(gate_word(self.config), self._depth)
+        wiring.connect(m, vectors.load, wiring.flipped(self.load))
+        m.d.comb += [
+            vectors.half.eq(self.half),
+            vectors.read_address.eq(here.word),
+            vectors.read_en.eq(advance),
+        ]
+
+        sums, results = [], []
+        for i in range(lanes):
+            # The sum: two additions while the vectors are being read, the bias after it.
+            pair = Signal(signed(number.accumulator_bits), name=f"pair_{i}", reset_less=True)
+            total = Signal.like(pair, name=f"sum_{i}")
+            p.d.sync += [
+                pair.eq(self.acc.payload[i] + Mux(self.add_earlier, self.earlier.payload[i], 0)),
+                total.eq(pair + Mux(self.add_bias, vectors.read_data.bias[i], 0)),
+            ]
+            sums.append(total)
+            multiplier = delay(p, vectors.read_data.multiplier[i], 1, name=f"multiplier_{i}")
+            product = delay(p, total * multiplier, 1, name=f"product_{i}")
+            branch = delay(p, round_shift(product, self.shift), 1, name=f"branch_{i}")
+            x = delay(p, self.x.payload[i], 4, name=f"x_{i}")
+            results.append(saturate(x + branch, number.residual_bits))
+
+        def late(value, cycles: int, name: str, reset_less: bool = True):
+            return delay(p, value, cycles, name=name, reset_less=reset_less)
+
+        summed = late(accept, self.SUMS_LATENCY - 1, "summed", reset_less=False)
+        done = late(summed, self.LATENCY - self.SUMS_LATENCY, "done", reset_less=False)
+        sums_last = late(here.last, self.SUMS_LATENCY - 1, "sums_last")
+        sums_enable = late(here.enable, self.SUMS_LATENCY - 1, "sums_enable")
+        o_last = late(sums_last, self.LATENCY - self.SUMS_LATENCY, "o_last")
+        o_enable = late(sums_enable, self.LATENCY - self.SUMS_LATENCY, "o_enable")
+        outputs = {"o": (self.o, done & self.gate), "sums": (self.sums, summed & ~self.gate)}
+        fields = {
+            "o": {"data": masked(results, o_enable), "last": o_last},
+            "sums": {"data": masked(sums, sums_enable), "last": sums_last},
+        }
+        m.d.comb += advance.eq(offer(m, outputs, fields))
+        m.submodules.pipeline = EnableInserter(advance)(p)
+        m.d.comb += self.busy.eq(
+            busy(m, accept & here.first, row_left(self.o) | row_left(self.sums), self.LATENCY + 1)
+        )
+        return m
