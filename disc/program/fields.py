@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from disc.config import CoreConfig
 
 if TYPE_CHECKING:
-    from disc.program.access import Accesses, Window
+    from disc.program.access import Accesses, ListState, Window
 
 ADDRESS_BITS = 40
 """Bits of a DRAM byte address: 1 TiB."""
@@ -203,6 +203,9 @@ class Command:
     def accesses(self, config: CoreConfig, lists: Mapping[int, Window]) -> Accesses:
         """What the command reads and writes at most; `lists` says what the list buffers hold."""
         raise NotImplementedError
+
+    def follow(self, lists: ListState) -> None:
+        """Bring up to date what the list buffers hold behind this command."""
 
     def array_cycles(self, config: CoreConfig) -> int:
         """Cycles in which the whole array is busy, with rows and columns as many as allowed."""

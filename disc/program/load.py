@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from disc.config import CoreConfig
 from disc.program import sizes
-from disc.program.access import LISTS, Access, Accesses, Space, Window
+from disc.program.access import LISTS, Access, Accesses, ListState, Space, Window
 from disc.program.fields import (
     TOKEN_BITS,
     Command,
@@ -80,6 +80,11 @@ class LoadList(Command):
             Access(Space.DRAM, False, entries, rows * sizes.ENTRY_BYTES),
             Access(Space.LIST, True, self.list, 1),
         ]
+
+    def follow(self, lists: ListState) -> None:
+        """See `Command.follow`."""
+        rows = min(self.rows, self.tokens - self.first)
+        lists.load(self.list, self.dram, self.first, rows, self.tokens)
 
     def check(self, config: CoreConfig) -> None:
         """See `Command.check`."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from disc.config import CoreConfig
 from disc.program import sizes
-from disc.program.access import Access, Accesses, Space, Window
+from disc.program.access import Access, Accesses, ListState, Space, Window
 from disc.program.fields import Command, Queue, address, flag, operand, stride
 from disc.program.load import RowCommand, mask_accesses
 
@@ -106,6 +106,11 @@ class Select(Command):
         lists = (("selected", self.selected), ("reused", self.reused))
         length = sizes.LIST_HEADER_BYTES + self.tokens * sizes.ENTRY_BYTES
         sizes.require_apart("reused", lists, (length, length))
+
+    def follow(self, lists: ListState) -> None:
+        """See `Command.follow`."""
+        lists.written(self.selected)
+        lists.written(self.reused)
 
     def accesses(self, config: CoreConfig, lists: Mapping[int, Window]) -> Accesses:
         """See `Command.accesses`."""

@@ -1,8 +1,8 @@
 """Attention over more keys than fit at a time: key tiles with a running maximum.
 
-After a tile a row's state is (maximum, total, sums), relative to the maximum of the keys so far.  Two
-states are brought to the larger maximum by a shift and added.  The maximum is a whole power of two,
-so nothing is lost but the rounding of the smaller state.
+After a tile a row's state is (maximum, total, sums), relative to the maximum of the keys so far.
+Two states are brought to the larger maximum by a shift and added.  The maximum is a whole power of
+two, so nothing is lost but the rounding of the smaller state.
 
 A mask over several tiles needs the total of the whole row first; a second pass over the tiles takes
 numerators relative to the row's maximum, compares, and sums the kept columns.
@@ -123,7 +123,8 @@ def mark(
 
     Returns
     -------
-    Mask of the tile [rows, columns], and the sums over its kept columns, relative to `whole.maximum`.
+    Mask of the tile [rows, columns], and the sums over its kept columns, relative to
+    `whole.maximum`.
     """
     numerator = numerators(score, whole.maximum, number)
     keep = numerator >= threshold_numerator(whole.total, threshold)[:, None]

@@ -1,0 +1,1 @@
+"""Lowering: from a block's sizes, tensors and step to a program and a memory image."""

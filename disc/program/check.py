@@ -1,0 +1,362 @@
+"""Says whether a program does what its fetch order says, whatever the queues' timing.
+
+Every byte of DRAM that the program writes and every unit of core memory carries who wrote it last
+and who read it last in each queue.  The tokens give each command a vector of what is certainly
+complete when it starts; whoever touches a unit must find its last writer there, and a writer its
+last readers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disc.config import CoreConfig
+from disc.program import sizes
+from disc.program.access import Access, ListState, Space, Window
+from disc.program.fields import Command, Queue
+from disc.program.load import LoadList
+from disc.program.program import Buffer, Program
+from disc.program.store import Fence
+
+MAX_TOKENS = 255
+"""Most tokens of a pair of queues that hardware counts."""
+
+MAX_BYTES = 1 << 26
+"""Most bytes of written DRAM buffers that are followed."""
+
+Tokens = NDArray[np.int64]
+
+_UNDEFINED, _BEFORE = -1, -2
+"""Last writer of what nobody wrote, and of what was there before."""
+
+
+class ProgramError(ValueError):
+    """What is wrong with a program, and where.
+
+    Parameters
+    ----------
+    index
+        Of the command at which it shows.
+    message
+        Why.
+    other
+        The other command of a race.
+    """
+
+    def __init__(self, index: int, message: str, other: int | None = None) -> None:
+        super().__init__(message)
+        self.index, self.other = index, other
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What is known of a program that is well."""
+
+    commands: dict[str, int]
+    """By queue."""
+    most_tokens: int
+    """Most that may pile up for any pair of queues."""
+    waits: int
+    """Tokens taken in all."""
+
+
+@dataclass
+class _Units:
+    """Who touched each unit of a memory or buffer last."""
+
+    writer: NDArray[np.int32]
+    readers: NDArray[np.int32]
+    """[queues, units]"""
+
+    @staticmethod
+    def make(size: int, defined: bool) -> _Units:
+        writer = np.full(size, _BEFORE if defined else _UNDEFINED, np.int32)
+        return _Units(writer, np.full((len(Queue), size), _UNDEFINED, np.int32))
+
+
+@dataclass
+class _Pair:
+    """Tokens from one queue to another."""
+
+    given: deque[tuple[int, ...]] = field(default_factory=deque)
+    """Clock behind each signal that has not been taken."""
+    signals: int = 0
+    waits: list[int] = field(default_factory=list)
+    """Position in the taking queue of each wait."""
+
+
+def check(
+    program: Program, config: CoreConfig, image: NDArray[np.uint8] | None = None
+) -> CheckReport:
+    """Check a program; see `docs/program.md` for the rules.
+
+    Parameters
+    ----------
+    image
+        DRAM before the program, from address 0, for the row lists.  None: lists name all tokens in
+        order.
+
+    Raises
+    ------
+    ProgramError
+        The first thing that is wrong.
+    ValueError
+        The program writes too much of DRAM to follow every byte.
+    """
+    return _Checker(program, config, image).run()
+
+
+class _Checker:
+    def __init__(
+        self, program: Program, config: CoreConfig, image: NDArray[np.uint8] | None
+    ) -> None:
+        self.program, self.config, self.image = program, config, image
+        commands = program.commands
+        self.queue = np.array([int(c.QUEUE) for c in commands], np.int64)
+        self.position = np.zeros(len(commands), np.int64)
+        self.lists = ListState()
+        self.tokens: dict[int, Tokens | None] = {}
+        self.core = {
+            space: _Units.make(space.size(config), False)
+            for space in Space
+            if space is not Space.DRAM
+        }
+        self.dram: dict[str, _Units] = {}
+        self.clocks = [(0,) * len(Queue) for _ in Queue]
+        self.pairs: defaultdict[tuple[Queue, Queue], _Pair] = defaultdict(_Pair)
+        self.most = self.waits = 0
+
+    # -- errors --------------------------------------------------------------------------------
+
+    def _name(self, index: int) -> str:
+        command = self.program.commands[index]
+        return f"command {index} ({command.NAME}, queue {command.QUEUE.name.lower()})"
+
+    def _fail(self, index: int, why: str, other: int | None = None) -> ProgramError:
+        return ProgramError(index, f"{self._name(index)}: {why}", other)
+
+    # -- walk ----------------------------------------------------------------------------------
+
+    def run(self) -> CheckReport:
+        commands = self.program.commands
+        for index, command in enumerate(commands):
+            try:
+                command.validate(self.config)
+            except ValueError as error:
+                raise self._fail(index, str(error)) from None
+        self._follow_written()
+        for index, command in enumerate(commands):
+            clock = self._start(index, command)
+            try:
+                accesses = command.accesses(self.config, self.lists.windows)
+            except ValueError as error:
+                raise self._fail(index, str(error)) from None
+            # A command reads before it writes.
+            for access in sorted(accesses, key=lambda a: a.write):
+                self._touch(index, access, clock)
+            command.follow(self.lists)
+            if isinstance(command, LoadList):
+                self.tokens[command.list] = self._list(index, self.lists.windows[command.list])
+            self._finish(index, command, clock)
+        counts = {q.name.lower(): int((self.queue == q).sum()) for q in Queue}
+        return CheckReport(counts, self.most, self.waits)
+
+    def _follow_written(self) -> None:
+        """Make room for the DRAM buffers that some command writes; others cannot race."""
+        lists = ListState()
+        total = 0
+        for index, command in enumerate(self.program.commands):
+            try:
+                accesses = command.accesses(self.config, lists.windows)
+            except ValueError as error:
+                raise self._fail(index, str(error)) from None
+            for access in accesses:
+                if access.space is not Space.DRAM or not access.write:
+                    continue
+                buffer = self._buffer(index, access.start)
+                if buffer.name not in self.dram:
+                    total += buffer.size
+                    if total > MAX_BYTES:
+                        raise ValueError(
+                            f"program: writes more than {MAX_BYTES} bytes of DRAM; check it at a "
+                            "smaller number of tokens"
+                        )
+                    self.dram[buffer.name] = _Units.make(buffer.size, buffer.kind.defined)
+            command.follow(lists)
+
+    # -- tokens --------------------------------------------------------------------------------
+
+    def _start(self, index: int, command: Command) -> tuple[int, ...]:
+        queue = command.QUEUE
+        clock = self.clocks[queue]
+        if isinstance(command, Fence):
+            clock = tuple(max(c[q] for c in self.clocks) for q in Queue)
+        own = clock[queue] + 1
+        for giver in Queue:
+            if not command.wait & giver.bit:
+                continue
+            pair = self.pairs[giver, queue]
+            if not pair.given:
+                raise self._fail(index, self._no_token(index, giver, queue))
+            given = pair.given.popleft()
+            pair.waits.append(own)
+            self.waits += 1
+            clock = tuple(map(max, clock, given))
+        self.position[index] = own
+        return clock
+
+    def _no_token(self, index: int, giver: Queue, taker: Queue) -> str:
+        text = f"deadlock: waits for a token of queue {giver.name.lower()}, which no command gives"
+        for later in range(index + 1, len(self.program.commands)):
+            command = self.program.commands[later]
+            if giver == command.QUEUE and command.signal & taker.bit:
+                return f"{text} ahead of it; command {later} does, behind it in fetch order"
+        return text
+
+    def _finish(self, index: int, command: Command, clock: tuple[int, ...]) -> None:
+        queue = command.QUEUE
+        behind = list(clock)
+        behind[queue] = int(self.position[index])
+        done = tuple(behind)
+        self.clocks[queue] = done
+        if isinstance(command, Fence):
+            self.clocks = [done for _ in Queue]
+        for taker in Queue:
+            if not command.signal & taker.bit:
+                continue
+            pair = self.pairs[queue, taker]
+            pair.given.append(done)
+            pair.signals += 1
+            waiting = pair.signals - bisect_right(pair.waits, clock[taker])
+            self.most = max(self.most, waiting)
+            if waiting > MAX_TOKENS:
+                raise self._fail(
+                    index,
+                    f"{waiting} tokens for queue {taker.name.lower()} may pile up, hardware "
+                    f"counts {MAX_TOKENS}",
+                )
+
+    # -- memory --------------------------------------------------------------------------------
+
+    def _buffer(self, index: int, address: int) -> Buffer:
+        buffer = self.program.buffer_at(address)
+        if buffer is None:
+            raise self._fail(index, f"touches DRAM byte {address:#x}, which lies in no buffer")
+        return buffer
+
+    def _list(self, index: int, window: Window) -> Tokens | None:
+        """Tokens of a window; None if a command made the list."""
+        if window.version:
+            return None
+        if self.image is None:
+            return np.arange(window.first, window.first + window.rows)
+        words = self.image[window.list :]
+        length = int(words[:4].view("<u4")[0])
+        start = sizes.LIST_HEADER_BYTES + window.first * sizes.ENTRY_BYTES
+        count = max(0, min(length - window.first, window.rows))
+        tokens = words[start : start + count * 4].view("<u4").astype(np.int64)
+        if count and tokens.max() >= window.tokens:
+            raise self._fail(
+                index, f"tokens: the list names {tokens.max()}, allowed below {window.tokens}"
+            )
+        return tokens
+
+    def _touch(self, index: int, access: Access, clock: tuple[int, ...]) -> None:
+        certain = True
+        tokens = None
+        if access.window is not None:
+            tokens = self.tokens[self.program.commands[index].values()["list"]]
+            if tokens is None:
+                certain, tokens = False, np.arange(access.window.tokens)
+            if not len(tokens):
+                return
+        where = access.indices(tokens)
+        if access.space is Space.DRAM:
+            name, units, where = self._in_buffer(index, access, where)
+            if units is None:
+                return
+        else:
+            name, units = access.space.name, self.core[access.space]
+        self._ordered(index, access, name, units, where, clock, certain)
+
+    def _in_buffer(
+        self, index: int, access: Access, where: NDArray[np.int64] | slice
+    ) -> tuple[str, _Units | None, NDArray[np.int64] | slice]:
+        if isinstance(where, slice):
+            low, end = where.start, where.stop
+        else:
+            low, end = int(where.min()), int(where.max()) + 1
+        buffer = self._buffer(index, access.start)
+        if low < buffer.address or end > buffer.end:
+            raise self._fail(
+                index,
+                f"{'writes' if access.write else 'reads'} DRAM bytes {low:#x} to {end - 1:#x}, "
+                f"buffer {buffer.name} is {buffer.address:#x} to {buffer.end - 1:#x}",
+            )
+        units = self.dram.get(buffer.name)
+        if units is None and not buffer.kind.defined:
+            raise self._fail(
+                index, f"reads {buffer.name}, a {buffer.kind.value} buffer that no command writes"
+            )
+        if isinstance(where, slice):
+            return buffer.name, units, slice(low - buffer.address, end - buffer.address)
+        return buffer.name, units, where - buffer.address
+
+    def _ordered(
+        self,
+        index: int,
+        access: Access,
+        name: str,
+        units: _Units,
+        where: NDArray[np.int64] | slice,
+        clock: tuple[int, ...],
+        certain: bool,
+    ) -> None:
+        certainly = np.array(clock)
+        writer = units.writer[where]
+        if not access.write and certain and (writer == _UNDEFINED).any():
+            lost = self._unit(where, int(np.argmax(writer == _UNDEFINED)))
+            raise self._fail(index, f"reads {name} {access.space.value} {lost}, nobody wrote it")
+        self._require(index, access, name, where, writer, certainly, "written")
+        if access.write:
+            for readers in units.readers:
+                self._require(index, access, name, where, readers[where], certainly, "read")
+            units.writer[where] = index
+        else:
+            units.readers[self.queue[index], where] = index
+
+    @staticmethod
+    def _unit(where: NDArray[np.int64] | slice, offset: int) -> int:
+        return where.start + offset if isinstance(where, slice) else int(where[offset])
+
+    def _require(
+        self,
+        index: int,
+        access: Access,
+        name: str,
+        where: NDArray[np.int64] | slice,
+        others: NDArray[np.int32],
+        certainly: NDArray[np.int64],
+        done: str,
+    ) -> None:
+        """Raise unless all of `others` are certainly complete."""
+        own = self.queue[index]
+        safe = np.maximum(others, 0)
+        queue = self.queue[safe]
+        racing = (others >= 0) & (queue != own) & (self.position[safe] > certainly[queue])
+        if not racing.any():
+            return
+        first = int(np.argmax(racing))
+        other = int(others[first])
+        doing = "writes" if access.write else "reads"
+        raise self._fail(
+            index,
+            f"{doing} {name} {access.space.value} {self._unit(where, first)}, {done} by "
+            f"{self._name(other)}; no chain of tokens leads from there",
+            other,
+        )
