@@ -55,7 +55,7 @@ TINY = preset("tiny")
 SIX = config_of("six", 8, 6, 96, 16, 64, 18)
 """Lanes are no power of two; several row, weight and hidden tiles."""
 WIDE = config_of("wide", 16, 12, 32, 24, 128, 24)
-SCARCE = config_of("scarce", 2, 6, 32, 8, 16, 12)
+SCARCE = config_of("scarce", 2, 6, 32, 24, 16, 12)
 """Banks hold 16 keys of 12 elements."""
 
 
