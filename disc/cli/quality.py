@@ -17,6 +17,7 @@ from rich.table import Table
 
 from disc import schedule as schedules
 from disc.cli.common import CheckpointOption, JsonOption, console, messages, print_json
+from disc.cli.sample import integer_denoiser
 from disc.output import writable_directory, write_files
 
 if TYPE_CHECKING:
@@ -74,6 +75,10 @@ def _sweep(group: typer.Typer) -> None:
         published: Annotated[
             bool, typer.Option(help="Also CTR and ST as published, over their thresholds.")
         ] = True,
+        integer: Annotated[
+            bool,
+            typer.Option("--integer", help="Also dense and ours in the integers of the hardware."),
+        ] = False,
         out: Annotated[
             Path, typer.Option(help="Directory for quality.csv, .json, .png and .svg.")
         ] = Path("build/quality"),
@@ -87,7 +92,7 @@ def _sweep(group: typer.Typer) -> None:
         from golden.model import load_checkpoint
         from golden.plotting import FORMATS, rendered, styled
         from golden.quality.plot import draw_frontiers
-        from golden.quality.sweep import Planned, rivals, sweep
+        from golden.quality.sweep import Planned, in_integers, rivals, sweep
         from golden.quality.sweep import published as published_plans
 
         model = load_checkpoint(checkpoint)
@@ -100,8 +105,14 @@ def _sweep(group: typer.Typer) -> None:
         writable_directory(out)
         plans = [Planned("ours", ours) for ours in chosen]
         plans += [*rivals(steps), *(published_plans(steps) if published else ())]
+        if integer:
+            plans += in_integers(chosen, steps)
+
+        def core(plan: schedules.Schedule) -> Any:
+            return integer_denoiser(model, checkpoint, plan)
+
         with image_progress() as tell:
-            points, _ = sweep(model, steps, plans, range(images), tell=tell)
+            points, _ = sweep(model, steps, plans, range(images), integer=core, tell=tell)
         rows = [point.row() for point in points]
         title = f"{checkpoint}, {steps} steps, {images} images: quality against work"
         head = {"checkpoint": str(checkpoint), "steps": steps, "images": images}

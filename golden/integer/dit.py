@@ -13,6 +13,8 @@ from disc.config import NumberConfig
 from disc.program import MaskMode
 from disc.schedule import Schedule
 from disc.tables import DISTANCE_BITS, THRESHOLD_BITS, step_ratio_table
+from golden.accelerate.feedback import OutputFeedback
+from golden.accelerate.tokens import Rows
 from golden.ctr import TokenDecision, TokenSelector, quantise_latent
 from golden.integer.block import Sparsity
 from golden.integer.calibration import Calibration
@@ -31,6 +33,7 @@ are exact in float as well.  Latents saturate at 8."""
 class _Image:
     state: ImageState
     selector: TokenSelector
+    feedback: OutputFeedback | None
     trace: list[tuple[TokenDecision, StepResult]] = field(default_factory=list)
 
 
@@ -140,10 +143,12 @@ class IntegerDiT:
             raise ValueError("z: holds NaN or infinity")
         if self._step < 0 or float(t[0]) >= self._timestep:
             c = self.model.config
+            feedback = self.schedule.ctr is not None and self.schedule.ctr.feedback
             self._images = [
                 _Image(
                     ImageState.empty(c.depth, c.heads, c.tokens, c.head_dim),
                     TokenSelector(self.schedule, c.patch),
+                    OutputFeedback(c.patch, c.channels) if feedback else None,
                 )
                 for _ in range(len(z))
             ]
@@ -180,4 +185,9 @@ class IntegerDiT:
         if self.keep_trace:
             image.trace.append((decision, result))
         patches = (result.out * calibration.final_out).astype(np.float32)
-        return self.model.unpatchify(torch.from_numpy(patches)[None])
+        out = self.model.unpatchify(torch.from_numpy(patches)[None])
+        if image.feedback is None:
+            return out
+        # Of the host, like the sampler.
+        rows = Rows([decision.selected], self.model.config.tokens)
+        return image.feedback(self._step, rows, out)

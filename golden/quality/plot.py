@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from golden.plotting import BLACK, BLUE, GREEN, ORANGE, SKY, VERMILION, new_figure, tidy
+from golden.plotting import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, new_figure, tidy
 from golden.quality.sweep import FAMILIES, Point
 
 _LOOK = {
@@ -16,6 +16,7 @@ _LOOK = {
     "ST as published": (SKY, "^", "--"),
     "CTR + ST as published": (GREEN, "v", "--"),
     "ours": (VERMILION, "D", "-"),
+    "integer core": (PURPLE, "*", ""),
 }
 _HIGHEST_DB = 60.0
 

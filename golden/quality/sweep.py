@@ -11,6 +11,7 @@ from golden.data.glyphs import load_glyphs
 from golden.model.dit import DiT
 from golden.quality.report import QualityReport, compare
 from golden.quality.runs import Run, Tell, labels_of, sample_run
+from golden.sampling import Denoiser
 
 FAMILIES = {
     "fewer steps": "dense, the same sampler with fewer steps: the rival",
@@ -18,6 +19,7 @@ FAMILIES = {
     "ST as published": "masks act at once and what they drop is lost",
     "CTR + ST as published": "both",
     "ours": "forecast, residual sharing, placed refreshes",
+    "integer core": "ours and dense, in the integers of the hardware",
 }
 """Methods that are compared.  "As published": the reading of arXiv 2605.25798 in its plainest
 form; thresholds and periods are not public."""
@@ -25,10 +27,11 @@ form; thresholds and periods are not public."""
 
 @dataclass(frozen=True)
 class Planned:
-    """A run that a sweep will make."""
+    """A run that a sweep will make; in integers one that follows the same in float."""
 
     family: str
     schedule: Schedule
+    integer: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,15 +98,12 @@ def published(steps: int, every: int = 5) -> Iterator[Planned]:
         yield plan("CTR + ST as published", name, ctr=ctr(reuse), st=st(alpha))
 
 
-def judge(family: str, schedule: Schedule, run: Run, dense: Run, data: Any, labels: Any) -> Point:
-    """Compare a run with the dense one; work counts whole runs, however many steps they have."""
-    return Point(
-        family=family,
-        schedule=str(schedule),
-        work=run.macs["total"] / dense.macs["total"],
-        attention=run.macs["attention"] / dense.macs["attention"],
-        quality=compare(run.images, dense.images, data, labels),
-    )
+def in_integers(schedules: Sequence[Schedule], steps: int) -> Iterator[Planned]:
+    """Yield dense sampling and the schedules in integers; to follow the same in float."""
+    whole = Schedule(name="dense", steps=steps, refresh=(0,))
+    yield Planned("integer core", whole, integer=True)
+    for schedule in schedules:
+        yield Planned("integer core", schedule, integer=True)
 
 
 def sweep(
@@ -112,6 +112,7 @@ def sweep(
     plans: Sequence[Planned],
     seeds: Sequence[int],
     *,
+    integer: Callable[[Schedule], Denoiser] | None = None,
     tell: Callable[[str], Tell] = lambda text: lambda done, total: None,
 ) -> tuple[list[Point], Run]:
     """Run all plans and the dense reference on the same seeds.
@@ -121,6 +122,7 @@ def sweep(
         steps: of the dense reference.
         plans: what to compare.
         seeds: of the images; more than 32, for the Fréchet distance.
+        integer: gives the integer core bound to a schedule, for plans that want it.
         tell: called with the name of each run, gives what reports its progress.
 
     Returns:
@@ -133,8 +135,28 @@ def sweep(
     dense = sample_run(model, whole, seeds, tell=tell("dense"))
     data, _ = load_glyphs(model.config.size_px, "train")
     labels = labels_of(model, seeds)
+    macs = {whole.digest: dense.macs}
     points = []
     for plan in plans:
-        run = sample_run(model, plan.schedule, seeds, tell=tell(plan.schedule.name))
-        points.append(judge(plan.family, plan.schedule, run, dense, data, labels))
+        denoiser = None
+        if plan.integer:
+            if integer is None or plan.schedule.digest not in macs:
+                raise ValueError(
+                    f"plans: {plan.schedule.name!r} in integers needs `integer`, and the same in "
+                    "float before it, which knows the work"
+                )
+            denoiser = integer(plan.schedule)
+        name = f"{plan.schedule.name}, integers" if plan.integer else plan.schedule.name
+        run = sample_run(model, plan.schedule, seeds, denoiser=denoiser, tell=tell(name))
+        # Work counts whole runs, however many steps they have.
+        done = macs.setdefault(plan.schedule.digest, run.macs)
+        points.append(
+            Point(
+                family=plan.family,
+                schedule=str(plan.schedule),
+                work=done["total"] / dense.macs["total"],
+                attention=done["attention"] / dense.macs["attention"],
+                quality=compare(run.images, dense.images, data, labels),
+            )
+        )
     return points, dense

@@ -256,10 +256,13 @@ def test_skipping_follows_float(model: DiT, calibration: Calibration):
     """The same schedule in float; there CTR and ST are other code altogether."""
     from golden.accelerate import attach, detach
 
-    for st in (STConfig(alpha=1.0), STConfig(alpha=1.0, share_residual=False, heads="shared")):
-        schedule = Schedule(
-            steps=STEPS, refresh=(0, 1, 4), ctr=CTRConfig(reuse=0.5, damping=0.8), st=st
-        )
+    for feedback, st in (
+        (False, STConfig(alpha=1.0)),
+        (True, STConfig(alpha=1.0)),
+        (False, STConfig(alpha=1.0, share_residual=False, heads="shared")),
+    ):
+        ctr = CTRConfig(reuse=0.5, damping=0.8, feedback=feedback)
+        schedule = Schedule(steps=STEPS, refresh=(0, 1, 4), ctr=ctr, st=st)
         accelerated = attach(model, schedule)
         wanted = run(model)
         computed = [record.computed for record in accelerated.log]
