@@ -7,6 +7,7 @@ import pytest
 from disc.schedule import REFERENCES, CTRConfig, Schedule, STConfig
 from golden.model import load_checkpoint
 from golden.quality import psnr
+from golden.quality.ablation import ablate, variants
 from golden.quality.plot import draw_frontiers
 from golden.quality.references import compare_references
 from golden.quality.runs import sample_run
@@ -70,6 +71,23 @@ def test_signals_are_compared_at_equal_work():
     by_name = {row.reference: row for row in rows}
     assert by_name["last-computed"].against_default is None
     assert by_name["true-change"].psnr_db > by_name["random"].psnr_db
+
+
+def test_variants_change_one_thing_and_are_judged_against_the_schedule():
+    ctr, masks = CTRConfig(reuse=1.0, feedback=True), STConfig(alpha=1.0)
+    schedule = Schedule.periodic(5, every=2, mask_every=2, ctr=ctr, st=masks)
+    made = dict(variants(schedule))
+    assert len(set(map(str, made.values()))) == len(made) == 11
+    assert made["without CTR"].ctr is None
+    assert made["without ST"].st is None
+    assert made["without residual sharing"].st == STConfig(alpha=1.0, share_residual=False)
+    rows = ablate(MODEL, Schedule.periodic(3, every=2, ctr=CTRConfig(reuse=1.0)), range(2))
+    by_name = {row.change: row for row in rows}
+    assert by_name["as it is"].difference is None
+    zero = by_name["forecast of order 0"]
+    assert zero.difference is not None
+    assert zero.difference.difference_db == pytest.approx(zero.psnr_db - rows[0].psnr_db)
+    assert by_name["without CTR"].work == 1.0
 
 
 def test_a_run_with_another_denoiser_knows_no_work():
