@@ -18,6 +18,7 @@ from disc.cli import (
     estimate,
     hashes,
     inspect,
+    program,
     quality,
     sample,
     verilog,
@@ -46,6 +47,7 @@ for module in (
     hashes,
     inspect,
     quality,
+    program,
     config,
 ):
     module.register(app)

@@ -336,8 +336,10 @@ class BlockLowering:
 
             slot = mask_places.get((head, t, rows), load)
         state = rows.first * sizes.state_bytes(self.config, d)
-        size = sizes.sharing_bytes(self.config)
-        width = self.shape.width
+        epilogue = _epilogue(mode, kind.share_residual)
+        result: dict[str, int] = {}
+        if last and not sums_only:
+            result = self._result(head, epilogue)
         self.builder.emit(
             Attend(
                 list=buffer,
@@ -349,7 +351,7 @@ class BlockLowering:
                 axpy_base=base
                 + sizes.groups(tile.count, self.config) * sizes.words(d, self.config),
                 mode=mode,
-                epilogue=_epilogue(mode, kind.share_residual),
+                epilogue=epilogue,
                 slot=slot,
                 first_column=tile.first,
                 score_multiplier=scales.score_multiplier,
@@ -363,14 +365,20 @@ class BlockLowering:
                 mark=int(mark),
                 partial=self.shared.states.address + state if several else 0,
                 kept=self.shared.kept.address + state if mark else 0,
-                residual=self.buffers.residual.address + head * d * size,
-                residual_stride=width * size,
-                dram=self.shared.attention_out.address + head * d,
-                stride=width,
+                **result,
             )
         )
         if mode == MaskMode.GENERATE:
             self.builder.emit(StoreMasks(**fields, slot=slot))
+
+    def _result(self, head: int, epilogue: AttendEpilogue) -> dict[str, int]:
+        d, width = self.shape.head_dim, self.shape.width
+        fields = {"dram": self.shared.attention_out.address + head * d, "stride": width}
+        if epilogue in (AttendEpilogue.ADD, AttendEpilogue.KEEP):
+            size = sizes.sharing_bytes(self.config)
+            fields["residual"] = self.buffers.residual.address + head * d * size
+            fields["residual_stride"] = width * size
+        return fields
 
     # -- MLP -----------------------------------------------------------------------------------
 
