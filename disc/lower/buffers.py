@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from disc.config import CoreConfig
 from disc.lower.layout import Layout
-from disc.lower.shape import BlockShape
+from disc.lower.shape import BlockScalars, BlockShape, RowList, StepKind
 from disc.lower.tiles import hidden_tiles, key_tiles
 from disc.program import sizes
 from disc.program.program import Buffer, BufferKind
@@ -124,3 +124,17 @@ class BlockBuffers:
                 "hot", len(tiles) * sizes.mask_row_bytes(tiles[0].count, config), state, "masks"
             ),
         )
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block and where its data is."""
+
+    shape: BlockShape
+    scalars: BlockScalars
+    shared: SharedBuffers
+    buffers: BlockBuffers
+
+    def rows(self, kind: StepKind) -> RowList:
+        """The tokens to compute."""
+        return RowList(self.shared.rows.address, kind.rows, self.shape.tokens)

@@ -7,15 +7,15 @@ from numpy.typing import NDArray
 
 from disc.config import CoreConfig
 from disc.hashing import BankHash
-from disc.lower.block import BlockLowering, Lists
-from disc.lower.buffers import BlockBuffers, SharedBuffers
+from disc.lower.block import lower_block
+from disc.lower.buffers import Block, BlockBuffers, SharedBuffers
+from disc.lower.emit import Emitter
 from disc.lower.layout import Image, Layout
 from disc.lower.shape import BlockScalars, BlockShape, StepKind
 from disc.lower.tiles import Tile, hidden_tiles, key_tiles
 from disc.program import Program, sizes
 from disc.program.build import Builder
 from disc.program.masks import pack_masks, unpack_masks
-from disc.program.program import Buffer
 
 Int = NDArray[np.int64]
 Bits = NDArray[np.bool_]
@@ -44,9 +44,8 @@ class BlockPlan:
     def program(self, scalars: BlockScalars, kind: StepKind, *, tokens: bool = True) -> Program:
         """Return the program of a step; without tokens it is for counting only."""
         builder = Builder(self.config, self.layout.buffers, hash_rows=self.hash.rows, tokens=tokens)
-        lists = Lists(builder)
-        lowering = BlockLowering(builder, lists, self.shape, scalars, self.shared, self.buffers)
-        lowering.lower(kind)
+        block = Block(self.shape, scalars, self.shared, self.buffers)
+        lower_block(Emitter(builder), block, kind)
         return builder.program()
 
     # -- state ---------------------------------------------------------------------------------
@@ -141,10 +140,6 @@ class BlockPlan:
     def _hot_rows(self) -> list[tuple[int, Tile]]:
         length = sizes.mask_row_bytes(self.hidden[0].count, self.config)
         return [(t * length, tile) for t, tile in enumerate(self.hidden)]
-
-    def value(self, image: Image, buffer: Buffer, shape: tuple[int, ...], kind: str) -> Int:
-        """Read any buffer."""
-        return image.get(buffer, shape, kind)
 
 
 def _slice(tile: Tile) -> slice:

@@ -81,3 +81,14 @@ class StepKind:
     """GENERATE gives the dense result and keeps what the mask drops; MASKED adds it."""
     hot: MaskMode = MaskMode.DENSE
     """Hidden units: DENSE all, GENERATE all and note the hot ones, MASKED the hot ones."""
+
+
+@dataclass(frozen=True)
+class RowList:
+    """A list in DRAM and how much of it is worked on."""
+
+    address: int
+    rows: int
+    """Most entries."""
+    tokens: int
+    """N; entries are below it."""
