@@ -8,6 +8,8 @@ from typing import NamedTuple
 from amaranth.hdl import Cat, Module, Mux, Shape, ShapeLike, Signal, Value, ValueLike
 from amaranth.lib import data, wiring
 
+from disc.config import CoreConfig
+
 __all__ = [
     "MAX_CHANNELS",
     "Position",
@@ -19,11 +21,17 @@ __all__ = [
     "offer",
     "row_left",
     "row_position",
+    "total_bits",
     "words_of",
 ]
 
 MAX_CHANNELS = 1152
 """Default for the longest row of the residual stream: the width of DiT-XL and PixArt-Sigma."""
+
+
+def total_bits(config: CoreConfig) -> int:
+    """Unsigned bits of a row's sum of numerators over all key tiles: 65536 keys and fewer."""
+    return config.number.numerator_bits + 16
 
 
 def words_of(channels: int, lanes: int) -> int:

@@ -52,13 +52,13 @@ CONFIGS: dict[str, CoreConfig] = {
         sharing_bits=8,
         sharing_guard_bits=0,
     ),
-    # V = L = 8, wider than the group of columns; widest accumulators.
+    # V = L = 8, wider than the group of columns; wide accumulators.
     "wide": _config(
         "wide",
         4,
         8,
         8,
-        accumulator_bits=48,
+        accumulator_bits=44,
         numerator_bits=12,
         sharing_bits=16,
         sharing_guard_bits=6,

@@ -16,10 +16,14 @@ from amaranth.lib.wiring import In
 from disc.config import CoreConfig
 from disc.verilog import to_verilog
 from hw.vector.aligner import Aligner
+from hw.vector.forecast import Forecast, Record
 from hw.vector.gate import GateResidual
 from hw.vector.layernorm import LayerNorm
+from hw.vector.lookup import ActivationTable
+from hw.vector.merge import TileMerger
 from hw.vector.requantise import WIDE_BITS, ColumnRequantiser
 from hw.vector.rsqrt import Rsqrt
+from hw.vector.sharing import SharingEpilogue
 from hw_tests import sim
 from hw_tests.blocks.harness import SideBySide
 from hw_tests.blocks.vector_configs import MAX_CHANNELS
@@ -54,9 +58,14 @@ def blocks(config: CoreConfig) -> dict[str, wiring.Component]:
     most = MAX_CHANNELS[config.name]
     parts: dict[str, wiring.Component] = {
         "layernorm": LayerNorm(config, most),
-        "gate": GateResidual(config, most),
+        "gate": GateResidual(config, min(most, 400)),
         "requantise": ColumnRequantiser(config),
         "aligner": Aligner(signed(WIDE_BITS), config.array.banks, config.array.lanes),
+        "lookup": ActivationTable(config),
+        "sharing": SharingEpilogue(config),
+        "forecast": Forecast(config, min(most, 400)),
+        "record": Record(config, min(most, 400)),
+        "merge": TileMerger(config),
     }
     if config.name == "tiny":
         parts["rsqrt"] = Rsqrt(WIDEST_V)
