@@ -163,13 +163,14 @@ def _search(group: typer.Typer) -> None:
         """
         from golden.model import load_checkpoint
         from golden.quality.runs import sample_run
-        from golden.quality.search import ALPHAS, COMPUTED, Candidate, start_line
+        from golden.quality.search import ALPHAS, COMPUTED, Candidate, check_bounds, start_line
         from golden.quality.search import search as find
 
         model = load_checkpoint(checkpoint)
         if alpha not in ALPHAS:
             raise ValueError(f"alpha: {alpha} is not one of {', '.join(map(str, ALPHAS))}")
-        line = start or start_line(steps, max(1, int(most_work * steps)), 3)
+        check_bounds(most_work, most_attention, runs)
+        line = start or start_line(steps, max(3, int(most_work * steps)), 3)
         letters = {"M", "R", *COMPUTED}
         if set(line) - letters or not line.startswith("M") or len(line) != steps:
             raise ValueError(

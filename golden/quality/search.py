@@ -51,7 +51,7 @@ class Candidate:
             refresh=tuple(i for i, letter in enumerate(self.line) if letter in "MR"),
             make_masks=tuple(i for i, letter in enumerate(self.line) if letter == "M"),
             ctr=CTRConfig(
-                reuse=tuple(1 - COMPUTED.get(letter, 1.0) for letter in self.line),
+                reuse=tuple(round(1 - COMPUTED.get(letter, 1.0), 2) for letter in self.line),
                 forecast=self.forecast,
                 damping=self.damping,
                 feedback=self.feedback,
@@ -120,6 +120,15 @@ def start_line(steps: int, refreshes: int, masks: int) -> str:
     return "".join(line)
 
 
+def check_bounds(most_work: float, most_attention: float, runs: int) -> None:
+    """Raise ValueError that names what is out of range."""
+    for field, value in (("most_work", most_work), ("most_attention", most_attention)):
+        if not 0 < value <= 1:
+            raise ValueError(f"{field}: {value} is outside 0..1, 0 excluded")
+    if runs < 1:
+        raise ValueError(f"runs: {runs} is below 1")
+
+
 def search(
     model: DiT,
     dense: Run,
@@ -151,11 +160,7 @@ def search(
     Raises:
         ValueError: a number is out of range.
     """
-    for field, value in (("most_work", most_work), ("most_attention", most_attention)):
-        if not 0 < value <= 1:
-            raise ValueError(f"{field}: {value} is outside 0..1, 0 excluded")
-    if runs < 1:
-        raise ValueError(f"runs: {runs} is below 1")
+    check_bounds(most_work, most_attention, runs)
     order = random.Random(seed)
     measured: dict[Candidate, Measured] = {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -139,7 +140,7 @@ def test_references_are_compared(tmp_path: Path) -> None:
         (["quality", "search", "--alpha", "3"], "alpha: 3.0 is not one of 0.25"),
         (["quality", "search", "--most-work", "0"], "most_work: 0.0 is outside"),
         (["quality", "references", "--reuse", "2"], "reuse: .* less than or equal to 1, got 2.0"),
-        (["quality", "fid", "a", "b", "--weights", "c"], "images: "),
+        (["quality", "fid", "a", "b", "--weights", "c"], "weights: there is no file c"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
@@ -149,5 +150,5 @@ def test_bad_input_is_named_and_nothing_is_written(
     monkeypatch.chdir(tmp_path)
     done = disc(*arguments)
     assert isinstance(done.exception, ValueError), done.output
-    assert __import__("re").search(message, str(done.exception)), done.exception
+    assert re.search(message, str(done.exception)), done.exception
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
