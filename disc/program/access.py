@@ -9,21 +9,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disc.config import CoreConfig
+from disc.hashing import BankHash
 
 LISTS = 4
 """Row lists that the core holds at a time."""
 
 
 class Space(Enum):
-    """A memory, with the unit in which its regions are counted."""
+    """A memory."""
 
-    DRAM = "byte"
-    BANKS = "word of every bank"
-    CONSTANTS = "entry of every bank"
-    TABLE = "table"
-    ROWS = "word"
-    MASK = "row slot"
-    LIST = "list"
+    DRAM = "DRAM"
+    BANKS = "BANKS"
+    CONSTANTS = "CONSTANTS"
+    TABLE = "TABLE"
+    ROWS = "ROWS"
+    MASK = "MASK"
+    LIST = "LIST"
+
+    @property
+    def unit(self) -> str:
+        """In what its regions are counted; in BANKS and CONSTANTS one of every bank."""
+        return {
+            Space.DRAM: "byte",
+            Space.CONSTANTS: "entry",
+            Space.TABLE: "table",
+            Space.MASK: "row slot",
+            Space.LIST: "list",
+        }.get(self, "word")
 
     def size(self, config: CoreConfig) -> int:
         """Units that a core has; DRAM has no size of its own."""
@@ -65,7 +77,7 @@ class Access:
     """A region that a command reads or writes at most.
 
     `rows` rows of `length` units, `stride` apart; in place of rows 0, 1, ... those of the tokens
-    in `window`, if there is one.
+    in `window`, if there is one.  In BANKS and CONSTANTS a unit is a word of every bank.
     """
 
     space: Space
@@ -75,6 +87,10 @@ class Access:
     stride: int = 0
     rows: int = 1
     window: Window | None = None
+    per_row: bool = False
+    """Whether there are as many rows as the command's list has, `rows` at most."""
+    columns: int = 0
+    """BANKS, CONSTANTS: columns of the tile; the last group may leave some banks out."""
 
     @property
     def end(self) -> int:
@@ -143,6 +159,20 @@ class Access:
 
 
 Accesses = list[Access]
+
+
+def row_slots(space: Space, write: bool, start: int, rows: int, length: int) -> Access:
+    """Slots of `length` units for the rows of the command's list, one behind the other."""
+    return Access(space, write, start, length, length, rows, per_row=True)
+
+
+def column_slots(
+    hash_: BankHash, base: int, columns: int, words: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Bank and word, [columns, words] each, of every column of a tile that begins at `base`."""
+    j = np.arange(columns)
+    word = base + np.arange(words) * -(-columns // hash_.banks) + hash_.local(j)[:, None]
+    return np.broadcast_to(hash_.bank(j)[:, None], word.shape), word
 
 
 class ListState:

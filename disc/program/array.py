@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from disc.config import CoreConfig
 from disc.program import sizes
-from disc.program.access import Access, Accesses, Space, Window
+from disc.program.access import Access, Accesses, Space, Window, row_slots
 from disc.program.fields import (
     MAX_CHANNELS,
     TOKEN_BITS,
@@ -75,12 +75,15 @@ class _Fuse(RowCommand):
         base = getattr(self, name)
         sizes.require_room(name, "the tile", base, self._tile(width, config), size, "word")
 
+    def _banks(self, base: int, width: int, config: CoreConfig) -> Access:
+        return Access(Space.BANKS, False, base, self._tile(width, config), columns=self.columns)
+
     def _reads(self, config: CoreConfig) -> Accesses:
-        rows = self.rows * sizes.words(self.width, config)
+        words = sizes.words(self.width, config)
         return [
             self.reads_list(),
-            Access(Space.ROWS, False, self.row_base, rows),
-            Access(Space.BANKS, False, self.dot_base, self._tile(self.width, config)),
+            row_slots(Space.ROWS, False, self.row_base, self.rows, words),
+            self._banks(self.dot_base, self.width, config),
         ]
 
     def _check_constants(self, config: CoreConfig) -> None:
@@ -90,7 +93,8 @@ class _Fuse(RowCommand):
 
     def _constants(self, config: CoreConfig) -> Access:
         base = self.values()["constants"]
-        return Access(Space.CONSTANTS, False, base, sizes.groups(self.columns, config))
+        length = sizes.groups(self.columns, config)
+        return Access(Space.CONSTANTS, False, base, length, columns=self.columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +196,7 @@ class Mlp(_Fuse):
             *self._reads(config),
             self._constants(config),
             Access(Space.TABLE, False, 0, 1),
-            Access(Space.BANKS, False, self.axpy_base, self._tile(self.out_width, config)),
+            self._banks(self.axpy_base, self.out_width, config),
         ]
         if self.mode == MaskMode.MASKED or (self.mode == MaskMode.GENERATE and not self.fresh):
             found.append(Access(Space.MASK, False, self.slot, 1))
@@ -200,9 +204,9 @@ class Mlp(_Fuse):
             found.append(Access(Space.MASK, True, self.slot, 1))
         sums = self.out_width * sizes.accumulator_bytes(config)
         if not self.first:
-            found.append(Access(Space.DRAM, False, self.partial, self.rows * sums))
+            found.append(row_slots(Space.DRAM, False, self.partial, self.rows, sums))
         if not self.last:
-            return [*found, Access(Space.DRAM, True, self.partial, self.rows * sums)]
+            return [*found, row_slots(Space.DRAM, True, self.partial, self.rows, sums)]
         gate = sizes.HEADER_BYTES + self.out_width * sizes.VECTOR_BYTES
         length = self.out_width * sizes.RESIDUAL_BYTES
         return [
@@ -313,19 +317,19 @@ class Attend(_Fuse):
         window = self.window(lists)
         found = [
             *self._reads(config),
-            Access(Space.BANKS, False, self.axpy_base, self._tile(self.width, config)),
+            self._banks(self.axpy_base, self.width, config),
         ]
         if self.mode != MaskMode.DENSE:
             write = self.mode == MaskMode.GENERATE
-            found.append(Access(Space.MASK, write, self.slot, self.rows))
-        state = self.rows * sizes.state_bytes(config, self.width)
+            found.append(row_slots(Space.MASK, write, self.slot, self.rows, 1))
+        state = sizes.state_bytes(config, self.width)
         running = self.kept if self.mark else self.partial
         if self.mark:
-            found.append(Access(Space.DRAM, False, self.partial, state))
+            found.append(row_slots(Space.DRAM, False, self.partial, self.rows, state))
         if not self.first:
-            found.append(Access(Space.DRAM, False, running, state))
+            found.append(row_slots(Space.DRAM, False, running, self.rows, state))
         if not self.last:
-            return [*found, Access(Space.DRAM, True, running, state)]
+            return [*found, row_slots(Space.DRAM, True, running, self.rows, state)]
         if self.epilogue in (AttendEpilogue.ADD, AttendEpilogue.KEEP):
             found.append(
                 Access(

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from disc.config import CoreConfig
 from disc.program import sizes
-from disc.program.access import Access, ListState, Space, Window
+from disc.program.access import Access, ListState, Space, Window, column_slots
 from disc.program.fields import Command, Queue
 from disc.program.load import LoadList
 from disc.program.program import Buffer, Program
@@ -121,8 +121,9 @@ class _Checker:
         self.position = np.zeros(len(commands), np.int64)
         self.lists = ListState()
         self.tokens: dict[int, Tokens | None] = {}
+        self.hash = program.bank_hash(config)
         self.core = {
-            space: _Units.make(space.size(config), False)
+            space: _Units.make(space.size(config) * self._banks(space), False)
             for space in Space
             if space is not Space.DRAM
         }
@@ -130,6 +131,10 @@ class _Checker:
         self.clocks = [(0,) * len(Queue) for _ in Queue]
         self.pairs: defaultdict[tuple[Queue, Queue], _Pair] = defaultdict(_Pair)
         self.most = self.waits = 0
+
+    def _banks(self, space: Space) -> int:
+        """Units of each of which a space has one a bank are counted bank by bank."""
+        return self.config.array.banks if space in (Space.BANKS, Space.CONSTANTS) else 1
 
     # -- errors --------------------------------------------------------------------------------
 
@@ -269,13 +274,15 @@ class _Checker:
     def _touch(self, index: int, access: Access, clock: tuple[int, ...]) -> None:
         certain = True
         tokens = None
-        if access.window is not None:
+        if access.window is not None or access.per_row:
             tokens = self.tokens[self.program.commands[index].values()["list"]]
-            if tokens is None:
-                certain, tokens = False, np.arange(access.window.tokens)
-            if not len(tokens):
+            if tokens is not None and not len(tokens):
                 return
-        where = access.indices(tokens)
+            if access.per_row and tokens is not None:
+                access = replace(access, rows=len(tokens))
+            elif access.window is not None and tokens is None:
+                certain, tokens = False, np.arange(access.window.tokens)
+        where = self._slots(access) if access.columns else access.indices(tokens)
         if access.space is Space.DRAM:
             name, units, where = self._in_buffer(index, access, where)
             if units is None:
@@ -283,6 +290,11 @@ class _Checker:
         else:
             name, units = access.space.name, self.core[access.space]
         self._ordered(index, access, name, units, where, clock, certain)
+
+    def _slots(self, access: Access) -> NDArray[np.int64]:
+        words = access.length // sizes.groups(access.columns, self.config)
+        bank, word = column_slots(self.hash, access.start, access.columns, words)
+        return (word * self.hash.banks + bank).ravel()
 
     def _in_buffer(
         self, index: int, access: Access, where: NDArray[np.int64] | slice
@@ -320,8 +332,8 @@ class _Checker:
         certainly = np.array(clock)
         writer = units.writer[where]
         if not access.write and certain and (writer == _UNDEFINED).any():
-            lost = self._unit(where, int(np.argmax(writer == _UNDEFINED)))
-            raise self._fail(index, f"reads {name} {access.space.value} {lost}, nobody wrote it")
+            lost = self._unit(access.space, where, int(np.argmax(writer == _UNDEFINED)))
+            raise self._fail(index, f"reads {name} {lost}, nobody wrote it")
         self._require(index, access, name, where, writer, certainly, "written")
         if access.write:
             for readers in units.readers:
@@ -330,9 +342,11 @@ class _Checker:
         else:
             units.readers[self.queue[index], where] = index
 
-    @staticmethod
-    def _unit(where: NDArray[np.int64] | slice, offset: int) -> int:
-        return where.start + offset if isinstance(where, slice) else int(where[offset])
+    def _unit(self, space: Space, where: NDArray[np.int64] | slice, offset: int) -> str:
+        unit = where.start + offset if isinstance(where, slice) else int(where[offset])
+        banks = self._banks(space)
+        text = f"{space.unit} {unit // banks}"
+        return f"{text} of bank {unit % banks}" if banks > 1 else text
 
     def _require(
         self,
@@ -356,7 +370,7 @@ class _Checker:
         doing = "writes" if access.write else "reads"
         raise self._fail(
             index,
-            f"{doing} {name} {access.space.value} {self._unit(where, first)}, {done} by "
+            f"{doing} {name} {self._unit(access.space, where, first)}, {done} by "
             f"{self._name(other)}; no chain of tokens leads from there",
             other,
         )

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from disc.config import CoreConfig
 from disc.program import sizes
-from disc.program.access import LISTS, Access, Accesses, ListState, Space, Window
+from disc.program.access import LISTS, Access, Accesses, ListState, Space, Window, row_slots
 from disc.program.fields import (
     TOKEN_BITS,
     Command,
@@ -122,7 +122,7 @@ class LoadColumns(Command):
         length = sizes.groups(self.columns, config) * sizes.words(self.width, config)
         return [
             Access(Space.DRAM, False, self.dram, self.width, self.stride, self.columns),
-            Access(Space.BANKS, True, self.base, length),
+            Access(Space.BANKS, True, self.base, length, columns=self.columns),
         ]
 
 
@@ -150,7 +150,13 @@ class LoadConstants(Command):
         """See `Command.accesses`."""
         return [
             Access(Space.DRAM, False, self.dram, self.columns * sizes.CONSTANT_BYTES),
-            Access(Space.CONSTANTS, True, self.base, sizes.groups(self.columns, config)),
+            Access(
+                Space.CONSTANTS,
+                True,
+                self.base,
+                sizes.groups(self.columns, config),
+                columns=self.columns,
+            ),
         ]
 
 
@@ -193,11 +199,11 @@ class LoadRows(RowCommand):
     def accesses(self, config: CoreConfig, lists: Mapping[int, Window]) -> Accesses:
         """See `Command.accesses`."""
         window = self.window(lists)
-        length = self.rows * sizes.words(self.width, config)
+        words = sizes.words(self.width, config)
         return [
             self.reads_list(),
             Access(Space.DRAM, False, self.dram, self.width, self.stride, window=window),
-            Access(Space.ROWS, True, self.base, length),
+            row_slots(Space.ROWS, True, self.base, self.rows, words),
         ]
 
 
@@ -243,5 +249,5 @@ def mask_accesses(
     return [
         command.reads_list(),
         Access(Space.DRAM, to_dram, dram, length, fields["stride"], window=window),
-        Access(Space.MASK, not to_dram, slot, command.rows),
+        row_slots(Space.MASK, not to_dram, slot, command.rows, 1),
     ]

@@ -20,7 +20,8 @@ def pack_masks(masks: NDArray[np.bool_], hash_: BankHash, config: CoreConfig) ->
     padded[..., :groups] = in_banks
     lines = padded.reshape(rows, banks, words, bits).transpose(0, 2, 1, 3)
     flat = lines.reshape(rows, words, banks * bits)
-    return np.packbits(flat, axis=2, bitorder="little").reshape(rows, -1)
+    packed = np.packbits(flat, axis=2, bitorder="little")
+    return packed.reshape(rows, words * sizes.mask_line_bytes(config))
 
 
 def unpack_masks(

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from disc.config import CoreConfig
 from disc.program import sizes
-from disc.program.access import Access, Accesses, Space, Window
+from disc.program.access import Access, Accesses, Space, Window, row_slots
 from disc.program.fields import MAX_CHANNELS, Queue, address, flag, operand, stride
 from disc.program.load import RowCommand
 from disc.tables import DISTANCE_BITS
@@ -43,12 +43,12 @@ class Norm(RowCommand):
         window = self.window(lists)
         length = self.width * sizes.RESIDUAL_BYTES
         vectors = sizes.HEADER_BYTES + 2 * self.width * sizes.VECTOR_BYTES
-        words = self.rows * sizes.words(self.width, config)
+        words = sizes.words(self.width, config)
         return [
             self.reads_list(),
             Access(Space.DRAM, False, self.dram, length, self.stride, window=window),
             Access(Space.DRAM, False, self.vectors, vectors),
-            Access(Space.ROWS, True, self.base, words),
+            row_slots(Space.ROWS, True, self.base, self.rows, words),
         ]
 
 

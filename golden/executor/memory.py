@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from disc.config import CoreConfig
 from disc.hashing import BankHash
 from disc.program import sizes
-from disc.program.access import LISTS, Space
+from disc.program.access import LISTS, Space, column_slots
 from disc.program.masks import pack_masks, unpack_masks
 from golden.integer.rounding import Int
 
@@ -77,7 +77,7 @@ class Memory:
             written[index] = True
         elif not written[index].all():
             lost = np.asarray(index[-1] + np.zeros_like(written[index]))[~written[index]]
-            raise ValueError(f"reads {space.name} {space.value} {lost[0]}, which nobody wrote")
+            raise ValueError(f"reads {space.name} {space.unit} {lost[0]}, which nobody wrote")
 
     # -- DRAM ----------------------------------------------------------------------------------
 
@@ -116,10 +116,7 @@ class Memory:
 
     def _slots(self, base: int, columns: int, words: int) -> tuple[Int, Int]:
         """Bank [columns, 1] and word [columns, words] of every column."""
-        j = np.arange(columns)
-        groups = sizes.groups(columns, self.config)
-        word = base + np.arange(words) * groups + self.hash.local(j)[:, None]
-        return np.broadcast_to(self.hash.bank(j)[:, None], word.shape), word
+        return column_slots(self.hash, base, columns, words)
 
     def put_columns(self, base: int, columns: Int) -> None:
         """Write operands [columns, width]."""
