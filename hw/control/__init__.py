@@ -1,0 +1,1 @@
+"""Executes programs: fetches commands, decodes them, and starts them as tokens allow."""

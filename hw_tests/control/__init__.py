@@ -1,0 +1,1 @@
+"""Tests of what controls the core and moves its data."""
