@@ -104,22 +104,15 @@ def record_case(config: CoreConfig, rng: np.random.Generator, rows: int, D: int)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_forecast_with_stalls(name):
+def test_forecast(name):
     config, seed = CONFIGS[name], sim.choose_seed()
     rng = np.random.default_rng(seed)
-    cases = stalled(lambda: random_cases(config, rng, rows=int(rng.integers(1, 6))))
-    results = np.concatenate([one.expected["o"]["data"].ravel() for one in cases])
+    free = [*directed_cases(config, rng), *random_cases(config, rng, rows=20)]
+    slow = stalled(lambda: random_cases(config, rng, rows=int(rng.integers(1, 6))))
+    results = np.concatenate([one.expected["o"]["data"].ravel() for one in slow])
     limit = (1 << (config.number.residual_bits - 1)) - 1
     assert 0.4 < (np.abs(results) < limit).mean() < 1, "neither mostly saturated nor never"
-    run(config, "forecast", cases, seed=seed)
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_extremes_at_one_word_a_cycle(name):
-    config, seed = CONFIGS[name], sim.choose_seed()
-    rng = np.random.default_rng(seed)
-    cases = [*directed_cases(config, rng), *random_cases(config, rng, rows=20)]
-    for one, got in zip(cases, run(config, "forecast", cases, seed=seed), strict=True):
+    for one, got in zip(free, run(config, "forecast", [*free, *slow], seed=seed), strict=False):
         assert (np.diff(got.cycles["o"]) == 1).all(), one.what
         assert np.array_equal(got.cycles["last"] + Forecast.LATENCY, got.cycles["o"]), one.what
         assert got.cycles["last"][0] - got.cycles["row"][0] == Forecast.ROW_LATENCY

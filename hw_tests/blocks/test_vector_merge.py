@@ -87,22 +87,15 @@ def directed_cases(config: CoreConfig, rng: np.random.Generator) -> list[Case]:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_rows_with_stalls(name):
+def test_rows_without_and_with_stalls(name):
     config, seed = CONFIGS[name], sim.choose_seed()
     rng = np.random.default_rng(seed)
-    cases = stalled(
+    free = directed_cases(config, rng)
+    free += [random_case(config, rng, 20, d) for d in lengths(config)]
+    slow = stalled(
         lambda: [random_case(config, rng, int(rng.integers(1, 5)), d) for d in lengths(config)]
     )
-    run(config, "merge", cases, seed=seed)
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_extremes_at_one_word_a_cycle(name):
-    config, seed = CONFIGS[name], sim.choose_seed()
-    rng = np.random.default_rng(seed)
-    cases = directed_cases(config, rng)
-    cases += [random_case(config, rng, 20, d) for d in lengths(config)]
-    for one, got in zip(cases, run(config, "merge", cases, seed=seed), strict=True):
+    for one, got in zip(free, run(config, "merge", [*free, *slow], seed=seed), strict=False):
         assert (np.diff(got.cycles["o"]) == 1).all(), one.what
         assert np.array_equal(got.cycles["a"] + TileMerger.LATENCY, got.cycles["o"]), one.what
         assert got.cycles["a"][0] - got.cycles["row_a"][0] == TileMerger.ROW_LATENCY

@@ -115,19 +115,12 @@ def cycles_of_rows(got: np.ndarray, rows: int, per_row: int) -> bool:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_rows_with_stalls(name):
+def test_rows_without_and_with_stalls(name):
     config, seed = CONFIGS[name], sim.choose_seed()
     rng = np.random.default_rng(seed)
-    cases = stalled(lambda: random_cases(config, rng, rows=int(rng.integers(1, 5))))
-    run(config, "requantise", cases, seed=seed)
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_extremes_and_exact_cycles(name):
-    config, seed = CONFIGS[name], sim.choose_seed()
-    rng = np.random.default_rng(seed)
-    cases = [*directed_cases(config, rng), *random_cases(config, rng, rows=12)]
-    for one, got in zip(cases, run(config, "requantise", cases, seed=seed), strict=True):
+    free = [*directed_cases(config, rng), *random_cases(config, rng, rows=12)]
+    slow = stalled(lambda: random_cases(config, rng, rows=int(rng.integers(1, 5))))
+    for one, got in zip(free, run(config, "requantise", [*free, *slow], seed=seed), strict=False):
         B, V, columns = config.array.banks, config.vector.lanes, one.set["columns"]
         groups, words = -(-columns // B), -(-columns // V)
         rows = len(one.inputs["i"]) // groups
