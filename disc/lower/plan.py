@@ -1,27 +1,28 @@
-"""A block with its place in DRAM, and what goes in and comes out."""
+"""A block, or a network, with its place in DRAM."""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass
 
 from disc.config import CoreConfig
 from disc.hashing import BankHash
 from disc.lower.block import lower_block
 from disc.lower.buffers import Block, BlockBuffers, SharedBuffers
 from disc.lower.emit import Emitter
-from disc.lower.layout import Image, Layout
+from disc.lower.layout import Layout
+from disc.lower.memory import BlockMemory
+from disc.lower.network import Final, NetworkBuffers, lower_branches, lower_final
 from disc.lower.shape import BlockScalars, BlockShape, StepKind
-from disc.lower.tiles import Tile, hidden_tiles, key_tiles
-from disc.program import Program, sizes
+from disc.program import Program
 from disc.program.build import Builder
-from disc.program.masks import pack_masks, unpack_masks
-
-Int = NDArray[np.int64]
-Bits = NDArray[np.bool_]
 
 
-class BlockPlan:
+def default_hash(config: CoreConfig) -> BankHash:
+    """Modulo."""
+    return BankHash.modulo(config.array.banks, config.local_bits)
+
+
+class BlockPlan(BlockMemory):
     """Layout and programs of one block.
 
     Parameters
@@ -35,11 +36,10 @@ class BlockPlan:
     def __init__(
         self, config: CoreConfig, shape: BlockShape, *, hash_: BankHash | None = None
     ) -> None:
-        self.config, self.shape = config, shape
-        self.hash = hash_ or BankHash.modulo(config.array.banks, config.local_bits)
         self.layout = Layout()
-        self.shared = SharedBuffers.add(self.layout, shape, config)
-        self.buffers = BlockBuffers.add(self.layout, shape, config, "block.")
+        shared = SharedBuffers.add(self.layout, shape, config)
+        buffers = BlockBuffers.add(self.layout, shape, config, "block.")
+        super().__init__(config, shape, hash_ or default_hash(config), shared, buffers)
 
     def program(self, scalars: BlockScalars, kind: StepKind, *, tokens: bool = True) -> Program:
         """Return the program of a step; without tokens it is for counting only."""
@@ -48,99 +48,89 @@ class BlockPlan:
         lower_block(Emitter(builder), block, kind)
         return builder.program()
 
-    # -- state ---------------------------------------------------------------------------------
 
-    @property
-    def keys(self) -> list[Tile]:
-        """Key tiles."""
-        return key_tiles(self.config, self.shape.tokens, self.shape.head_dim)
+@dataclass(frozen=True)
+class NetworkScalars:
+    """Numbers of a network that are fields of commands."""
 
-    @property
-    def hidden(self) -> list[Tile]:
-        """Tiles of hidden units."""
-        return hidden_tiles(self.config, self.shape.width, self.shape.hidden)
-
-    def put_x(self, image: Image, x: Int) -> None:
-        """Write the residual stream [N, D]."""
-        image.put(self.shared.x, x, "<i2")
-
-    def x(self, image: Image) -> Int:
-        """Read the residual stream [N, D]."""
-        return image.get(self.shared.x, (self.shape.tokens, self.shape.width), "<i2")
-
-    def put_kv(self, image: Image, k: Int, v: Int) -> None:
-        """Write keys and values [H, N, d]."""
-        both = [part.transpose(1, 0, 2).reshape(self.shape.tokens, -1) for part in (k, v)]
-        image.put(self.buffers.kv, np.concatenate(both, axis=1), "<i1")
-
-    def kv(self, image: Image) -> tuple[Int, Int]:
-        """Read keys and values [H, N, d]."""
-        s = self.shape
-        found = image.get(self.buffers.kv, (s.tokens, 2, s.heads, s.head_dim), "<i1")
-        return found[:, 0].transpose(1, 0, 2), found[:, 1].transpose(1, 0, 2)
-
-    def put_masks(self, image: Image, masks: Bits) -> None:
-        """Write masks [H, N, N], rows are queries."""
-        keys, length = self.keys, self._mask_bytes
-        rows = np.zeros((self.shape.heads, len(keys), self.shape.tokens, length), np.uint8)
-        for head, mask in enumerate(masks):
-            for t, tile in enumerate(keys):
-                part = pack_masks(mask[:, _slice(tile)], self.hash, self.config)
-                rows[head, t, :, : part.shape[1]] = part
-        image.put(self.buffers.masks, rows, "u1")
-
-    def masks(self, image: Image) -> Bits:
-        """Read masks [H, N, N]."""
-        s, keys = self.shape, self.keys
-        shape = (s.heads, len(keys), s.tokens, self._mask_bytes)
-        rows = image.get(self.buffers.masks, shape, "u1")
-        masks = np.zeros((s.heads, s.tokens, s.tokens), bool)
-        for head in range(s.heads):
-            for t, tile in enumerate(keys):
-                length = sizes.mask_row_bytes(tile.count, self.config)
-                masks[head, :, _slice(tile)] = unpack_masks(
-                    rows[head, t, :, :length], tile.count, self.hash, self.config
-                )
-        return masks
-
-    @property
-    def _mask_bytes(self) -> int:
-        return sizes.mask_row_bytes(self.keys[0].count, self.config)
-
-    def put_residual(self, image: Image, residual: Int) -> None:
-        """Write what masks dropped, [H, N, d]."""
-        flat = residual.transpose(1, 0, 2).reshape(self.shape.tokens, -1)
-        image.put(self.buffers.residual, flat, self._sharing)
-
-    def residual(self, image: Image) -> Int:
-        """Read what masks dropped, [H, N, d]."""
-        s = self.shape
-        found = image.get(self.buffers.residual, (s.tokens, s.heads, s.head_dim), self._sharing)
-        return found.transpose(1, 0, 2)
-
-    @property
-    def _sharing(self) -> str:
-        return f"<i{sizes.sharing_bytes(self.config)}"
-
-    def put_hot(self, image: Image, hot: Bits) -> None:
-        """Write hot columns [hidden]."""
-        for offset, tile in self._hot_rows():
-            row = pack_masks(hot[None, _slice(tile)], self.hash, self.config)
-            image.put(self.buffers.hot, row, "u1", offset=offset)
-
-    def hot(self, image: Image) -> Bits:
-        """Read hot columns [hidden]."""
-        parts = []
-        for offset, tile in self._hot_rows():
-            length = sizes.mask_row_bytes(tile.count, self.config)
-            row = image.get(self.buffers.hot, (1, length), "u1", offset=offset)
-            parts.append(unpack_masks(row, tile.count, self.hash, self.config)[0])
-        return np.concatenate(parts)
-
-    def _hot_rows(self) -> list[tuple[int, Tile]]:
-        length = sizes.mask_row_bytes(self.hidden[0].count, self.config)
-        return [(t * length, tile) for t, tile in enumerate(self.hidden)]
+    blocks: tuple[BlockScalars, ...]
+    final_epsilon: int
+    hold: bool
+    """Reused tokens keep their last branch sums; else these are extrapolated."""
 
 
-def _slice(tile: Tile) -> slice:
-    return slice(tile.first, tile.first + tile.count)
+class NetworkPlan:
+    """Layout and programs of all blocks, the branch sums and the final layer.
+
+    The host writes embeddings (twice, also as the residual stream), lists of computed, reused and
+    all tokens, the step's number and the vectors of conditioning, and reads what the final layer
+    gives.
+
+    Parameters
+    ----------
+    config, shape
+        Sizes; the blocks are equal.
+    depth
+        Blocks.
+    outputs
+        Values that the final layer gives a token.
+    hash_
+        Of columns to banks; modulo if left out.
+    """
+
+    def __init__(
+        self,
+        config: CoreConfig,
+        shape: BlockShape,
+        depth: int,
+        outputs: int,
+        *,
+        hash_: BankHash | None = None,
+    ) -> None:
+        if depth < 1 or outputs < 1:
+            raise ValueError(f"depth, outputs: must be at least 1, got {depth} and {outputs}")
+        self.config, self.shape, self.outputs = config, shape, outputs
+        self.hash = hash_ or default_hash(config)
+        self.layout = Layout()
+        self.shared = SharedBuffers.add(self.layout, shape, config)
+        self.buffers = NetworkBuffers.add(self.layout, shape, outputs)
+        self.blocks = [
+            BlockMemory(
+                config,
+                shape,
+                self.hash,
+                self.shared,
+                BlockBuffers.add(self.layout, shape, config, f"block{index}."),
+            )
+            for index in range(depth)
+        ]
+
+    def program(
+        self, scalars: NetworkScalars, kind: StepKind, reused: int, *, tokens: bool = True
+    ) -> Program:
+        """Return the program of a step.
+
+        Parameters
+        ----------
+        kind
+            What blocks do; `rows` is how many tokens may be computed.
+        reused
+            How many may be reused.
+        """
+        if len(scalars.blocks) != len(self.blocks):
+            raise ValueError(
+                f"scalars: has {len(scalars.blocks)} blocks, the network {len(self.blocks)}"
+            )
+        if not 0 <= reused <= self.shape.tokens:
+            raise ValueError(f"reused: must be in [0, {self.shape.tokens}] (N), got {reused}")
+        builder = Builder(self.config, self.layout.buffers, hash_rows=self.hash.rows, tokens=tokens)
+        emitter = Emitter(builder)
+        for memory, own in zip(self.blocks, scalars.blocks, strict=True):
+            lower_block(emitter, Block(self.shape, own, self.shared, memory.buffers), kind)
+        n = self.shape.tokens
+        lower_branches(
+            emitter, self.shape, self.shared, self.buffers, kind.rows, reused, scalars.hold
+        )
+        final = Final(n, self.shape.width, self.outputs, scalars.final_epsilon)
+        lower_final(emitter, final, self.shared, self.buffers)
+        return builder.program()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from disc.lower.layout import Image
-from disc.lower.plan import BlockPlan
+from disc.lower.memory import BlockMemory
 from disc.lower.shape import BlockScalars, StepKind
 from disc.program import MaskMode, sizes
 from golden.integer.block import BlockConstants, BlockState, BlockVectors, Sparsity
@@ -38,9 +38,9 @@ def step_kind(constants: BlockConstants, sparsity: Sparsity, rows: int) -> StepK
     return StepKind(rows, sparsity.mode, sparsity.threshold, sparsity.share_residual, hot)
 
 
-def put_constants(plan: BlockPlan, image: Image, constants: BlockConstants) -> None:
+def put_constants(memory: BlockMemory, image: Image, constants: BlockConstants) -> None:
     """Write weights and constants."""
-    b, c = plan.buffers, constants
+    b, c = memory.buffers, constants
     image.put(b.qkv, c.qkv.weight, "<i1")
     image.put_constants(b.qkv_constants, c.qkv.bias, c.qkv_scale.multiplier, c.qkv_scale.shift)
     image.put(b.proj, c.proj.weight, "<i1")
@@ -49,12 +49,12 @@ def put_constants(plan: BlockPlan, image: Image, constants: BlockConstants) -> N
     image.put_constants(b.up_constants, c.up.bias, c.up_scale.multiplier, c.up_scale.shift)
     image.put(b.gelu, c.gelu, "<i1")
     image.put(b.down, c.down.weight.T, "<i1")
-    image.put(b.down_bias, c.down.bias, f"<i{sizes.accumulator_bytes(plan.config)}")
+    image.put(b.down_bias, c.down.bias, f"<i{sizes.accumulator_bytes(memory.config)}")
 
 
-def put_vectors(plan: BlockPlan, image: Image, vectors: BlockVectors) -> None:
+def put_vectors(memory: BlockMemory, image: Image, vectors: BlockVectors) -> None:
     """Write what conditioning gives."""
-    b = plan.buffers
+    b = memory.buffers
     for buffer, modulation in ((b.attention, vectors.attention), (b.mlp, vectors.mlp)):
         image.put_vectors(buffer, modulation.shift, modulation.multiplier, modulation.bias)
     for buffer, gate in (
@@ -64,22 +64,22 @@ def put_vectors(plan: BlockPlan, image: Image, vectors: BlockVectors) -> None:
         image.put_vectors(buffer, gate.shift, gate.multiplier)
 
 
-def put_state(plan: BlockPlan, image: Image, state: BlockState) -> None:
+def put_state(memory: BlockMemory, image: Image, state: BlockState) -> None:
     """Write what earlier steps left."""
-    plan.put_kv(image, state.k, state.v)
-    plan.put_masks(image, state.mask)
-    plan.put_residual(image, state.residual)
-    hot = np.ones(plan.shape.hidden, bool) if state.hot is None else state.hot
-    plan.put_hot(image, hot)
+    memory.put_kv(image, state.k, state.v)
+    memory.put_masks(image, state.mask)
+    memory.put_residual(image, state.residual)
+    hot = np.ones(memory.shape.hidden, bool) if state.hot is None else state.hot
+    memory.put_hot(image, hot)
 
 
-def put_rows(plan: BlockPlan, image: Image, x: Int, tokens: Int) -> None:
+def put_rows(memory: BlockMemory, image: Image, x: Int, tokens: Int) -> None:
     """Write the residual stream [N, D] and the list of rows to compute."""
-    plan.put_x(image, x)
-    image.put_list(plan.shared.rows, tokens.tolist())
+    memory.put_x(image, x)
+    image.put_list(memory.shared.rows, tokens.tolist())
 
 
-def state_of(plan: BlockPlan, image: Image) -> BlockState:
+def state_of(memory: BlockMemory, image: Image) -> BlockState:
     """Read the state behind a step."""
-    k, v = plan.kv(image)
-    return BlockState(k, v, plan.masks(image), plan.residual(image), plan.hot(image))
+    k, v = memory.kv(image)
+    return BlockState(k, v, memory.masks(image), memory.residual(image), memory.hot(image))
