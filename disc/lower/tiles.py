@@ -50,14 +50,14 @@ def room_for_columns(
         Not even one group of columns fits.
     """
     a, capacity = config.array, config.memory.bank_words
-    need = min(-(-total // a.banks), config.columns_per_bank)
+    need = -(-total // a.banks)
     half, full = capacity // 2 // words, capacity // words
     if not full:
         raise ValueError(
             f"{what}: a column takes {words} words, memory.bank_words is {capacity} in "
             f"configuration {config.name!r}"
         )
-    single = not half or (whole and half < need <= full)
+    single = not half or (whole and half < need <= min(full, config.columns_per_bank))
     groups = min(full if single else half, config.columns_per_bank)
     return Room(groups * a.banks, (0,) if single else (0, capacity // 2))
 

@@ -86,13 +86,11 @@ class _Fuse(RowCommand):
             self._banks(self.dot_base, self.width, config),
         ]
 
-    def _check_constants(self, config: CoreConfig) -> None:
-        base, size = self.values()["constants"], sizes.constant_entries(config)
-        length = sizes.groups(self.columns, config)
+    def _check_constants(self, base: int, config: CoreConfig) -> None:
+        size, length = sizes.constant_entries(config), sizes.groups(self.columns, config)
         sizes.require_room("constants", "the tile", base, length, size, "entry")
 
-    def _constants(self, config: CoreConfig) -> Access:
-        base = self.values()["constants"]
+    def _constants(self, base: int, config: CoreConfig) -> Access:
         length = sizes.groups(self.columns, config)
         return Access(Space.CONSTANTS, False, base, length, columns=self.columns)
 
@@ -120,7 +118,7 @@ class Project(_Fuse):
         """See `Command.check`."""
         self._check_rows(config)
         self._check_tile("dot_base", self.width, config)
-        self._check_constants(config)
+        self._check_constants(self.constants, config)
         if self.epilogue != ProjectEpilogue.OPERAND and (self.dram | self.stride) & 1:
             raise ValueError(
                 f"dram, stride: must be even for int16, got {self.dram}, {self.stride}"
@@ -131,7 +129,7 @@ class Project(_Fuse):
         window = self.window(lists)
         size = 1 if self.epilogue == ProjectEpilogue.OPERAND else 2
         start, length = self.dram + self.first_column * size, self.columns * size
-        found = [*self._reads(config), self._constants(config)]
+        found = [*self._reads(config), self._constants(self.constants, config)]
         if self.epilogue == ProjectEpilogue.GATE:
             offset = sizes.HEADER_BYTES + self.first_column * sizes.VECTOR_BYTES
             found += [
@@ -184,7 +182,7 @@ class Mlp(_Fuse):
         self._check_rows(config)
         self._check_tile("dot_base", self.width, config)
         self._check_tile("axpy_base", self.out_width, config)
-        self._check_constants(config)
+        self._check_constants(self.constants, config)
         lengths = (self._tile(self.width, config), self._tile(self.out_width, config))
         parts = (("fc1", self.dot_base), ("fc2", self.axpy_base))
         sizes.require_apart("axpy_base", parts, lengths)
@@ -194,7 +192,7 @@ class Mlp(_Fuse):
         window = self.window(lists)
         found = [
             *self._reads(config),
-            self._constants(config),
+            self._constants(self.constants, config),
             Access(Space.TABLE, False, 0, 1),
             self._banks(self.axpy_base, self.out_width, config),
         ]

@@ -142,6 +142,18 @@ def flag(meaning: str, *, default: int = 0) -> Any:
     return operand(meaning, Flag, default=default)
 
 
+_Limits = tuple[tuple[Spec, int, int], ...]
+_LIMITS: dict[tuple[type, str], _Limits] = {}
+
+
+def _limits(kind: type[Command], config: CoreConfig) -> _Limits:
+    """Fields with their ranges; kept by digest, since programs have very many commands."""
+    key = (kind, config.digest)
+    if key not in _LIMITS:
+        _LIMITS[key] = tuple((spec, spec.low, spec.most(config)) for spec in kind.specs())
+    return _LIMITS[key]
+
+
 _QUEUES_MASK = (1 << len(Queue)) - 1
 
 
@@ -188,8 +200,10 @@ class Command:
 
     def validate(self, config: CoreConfig) -> None:
         """Raise ValueError that names the field and its range if the core cannot execute this."""
-        for spec in self.specs():
-            spec.check(int(getattr(self, spec.name)), config)
+        for spec, low, most in _limits(type(self), config):
+            value = getattr(self, spec.name)
+            if not low <= value <= most or (spec.align > 1 and value % spec.align):
+                spec.check(int(value), config)
         for name in ("wait", "signal"):
             if getattr(self, name) & self.QUEUE.bit:
                 raise ValueError(
