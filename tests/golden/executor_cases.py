@@ -30,7 +30,14 @@ Int = np.ndarray
 
 
 def config_of(
-    name: str, banks: int, lanes: int, words: int, rows: int, columns: int, head_dim: int
+    name: str,
+    banks: int,
+    lanes: int,
+    words: int,
+    rows: int,
+    columns: int,
+    head_dim: int,
+    **number: int,
 ) -> CoreConfig:
     return build(
         {
@@ -45,6 +52,7 @@ def config_of(
                 "head_dim": head_dim,
                 "mask_word_bits": 8,
             },
+            "number": number,
             "vector": {"lanes": 1},
             "dram": {"kind": "LPDDR5-6400", "channels": 1},
         }
@@ -55,6 +63,22 @@ TINY = preset("tiny")
 SIX = config_of("six", 8, 6, 96, 16, 64, 18)
 """Lanes are no power of two; several row, weight and hidden tiles."""
 WIDE = config_of("wide", 16, 12, 32, 24, 128, 24)
+FORMATS = config_of(
+    "formats",
+    4,
+    5,
+    96,
+    24,
+    64,
+    20,
+    accumulator_bits=40,
+    numerator_bits=10,
+    score_bits=18,
+    score_fraction_bits=7,
+    sharing_bits=16,
+    sharing_guard_bits=4,
+)
+"""Sums and residuals take more bytes than elsewhere."""
 SCARCE = config_of("scarce", 2, 6, 32, 24, 16, 12)
 """Banks hold 16 keys of 12 elements."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from executor_cases import SIX, TINY, WIDE, Case, draw_rows, steps
+from executor_cases import FORMATS, SIX, TINY, WIDE, Case, draw_rows, steps
 
 from disc.config import CoreConfig
 from disc.lower.shape import BlockShape
@@ -20,10 +20,11 @@ SMALL = {
     TINY: BlockShape(tokens=80, width=40, heads=2, hidden=96),
     SIX: BlockShape(tokens=50, width=36, heads=2, hidden=70),
     WIDE: BlockShape(tokens=30, width=48, heads=2, hidden=100),
+    FORMATS: BlockShape(tokens=40, width=30, heads=2, hidden=60),
 }
 
 
-def run(case: Case, *, hot: bool, seed: int, orders: int = 2, count: int = 7) -> None:
+def run(case: Case, *, hot: bool, seed: int, orders: int = 1, count: int = 7) -> None:
     rng = np.random.default_rng(seed)
     config, n = case.plan.config, case.plan.shape.tokens
     for name, sparsity, fraction in steps(n, hot=hot)[:count]:
