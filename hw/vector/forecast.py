@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import EnableInserter, Module, Signal, signed
+from amaranth.hdl import EnableInserter, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -57,8 +57,8 @@ class Forecast(wiring.Component):
 
     Members
     -------
-    channels : In
-        Quasi-static.
+    channels, hold : In
+        Quasi-static: D; `f = last`, for which neither rows' distances nor `before` are taken.
     load : In, stream of `RatioEntry`
         Never stalls.  One table, loaded while not `busy`.
     row : In, stream of `DISTANCES`
@@ -83,6 +83,7 @@ class Forecast(wiring.Component):
         super().__init__(
             {
                 "channels": In(range(max_channels + 1)),
+                "hold": In(1),
                 "load": In(stream.Signature(RatioEntry())),
                 "row": In(stream.Signature(DISTANCES)),
                 "embedding": In(words),
@@ -119,15 +120,17 @@ class Forecast(wiring.Component):
         # Words.
         advance = Signal()
         accept = join(
-            m, advance & rows.o.valid, [(self.embedding, 1), (self.last, 1), (self.before, 1)]
+            m,
+            advance & (rows.o.valid | self.hold),
+            [(self.embedding, 1), (self.last, 1), (self.before, ~self.hold)],
         )
         here = row_position(m, accept, self.channels, lanes, self.max_channels, name="in")
-        m.d.comb += rows.o.ready.eq(accept & here.last)
+        m.d.comb += rows.o.ready.eq(accept & here.last & ~self.hold)
         ratio = delay(p, rows.o.payload, 1, name="ratio_late")
         results = []
         for i in range(lanes):
             last, before = self.last.payload[i], self.before.payload[i]
-            change = delay(p, last - before, 1, name=f"change_{i}")
+            change = delay(p, Mux(self.hold, 0, last - before), 1, name=f"change_{i}")
             product = delay(p, change * ratio, 1, name=f"product_{i}")
             last = delay(p, last, 2, name=f"last_{i}")
             branch = saturate(last + round_shift(product, RATIO_BITS), bits)
@@ -142,8 +145,8 @@ class Forecast(wiring.Component):
         fields = {"data": masked(results, enable), "last": row_end}
         m.d.comb += advance.eq(offer(m, {"o": (self.o, valid)}, {"o": fields}))
         m.submodules.pipeline = EnableInserter(advance)(p)
-        most = rows.depth + self.LATENCY + 1
-        m.d.comb += self.busy.eq(busy(m, rows.accept, row_left(self.o), most))
+        inside = busy(m, accept & here.first, row_left(self.o), self.LATENCY + 1)
+        m.d.comb += self.busy.eq(inside | rows.inside)
         return m
 
 

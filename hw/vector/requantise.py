@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import EnableInserter, Module, Mux, Signal, signed
-from amaranth.lib import data, stream, wiring
+from amaranth.hdl import EnableInserter, Module, Signal, signed
+from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
@@ -11,14 +11,32 @@ from disc.tables import MULTIPLIER_BITS, SHIFT_BITS
 from hw.adder_tree import delay
 from hw.fixed import round_shift, saturate
 from hw.hash import BankHash, bank_offset, matrix_layout
+from hw.sram import Sram
 from hw.vector.aligner import Aligner, exchange
-from hw.vector.memory import HalvesMemory
 from hw.vector.words import RowWord, busy, join, masked, row_left, row_position
 
-__all__ = ["WIDE_BITS", "ColumnRequantiser", "ColumnWord", "column_constants"]
+__all__ = [
+    "WIDE_BITS",
+    "ColumnRequantiser",
+    "ColumnResult",
+    "ColumnWord",
+    "column_constants",
+    "constant_entries",
+]
 
 WIDE_BITS = 16
 """Signed bits of a result that is not an operand."""
+
+
+class ColumnResult(enum.Enum, shape=2):
+    """What becomes of a column's sum."""
+
+    OPERAND = 0
+    """Requantised to `operand_bits`."""
+    WIDE = 1
+    """Requantised to `WIDE_BITS`."""
+    SUM = 2
+    """As it is, with its bias: for `GateResidual`."""
 
 
 def column_constants(config: CoreConfig) -> data.StructLayout:
@@ -32,19 +50,28 @@ def column_constants(config: CoreConfig) -> data.StructLayout:
     )
 
 
+def constant_entries(config: CoreConfig) -> int:
+    """Entries of a bank's constants: those of two column tiles, one in use, one being loaded."""
+    return 2 * config.columns_per_bank
+
+
 class ColumnWord(data.StructLayout):
-    """Constants on their way to the bank of their column, into half `half`."""
+    """Constants on their way to `bank = hash(column)`, entry `base + local(column)`."""
 
     def __init__(self, config: CoreConfig):
         super().__init__(
-            {"half": 1, "column": config.column_bits, "constants": column_constants(config)}
+            {
+                "column": config.column_bits,
+                "base": range(constant_entries(config)),
+                "constants": column_constants(config),
+            }
         )
 
 
 class ColumnRequantiser(wiring.Component):
     """`out = saturate(round_shift((acc + bias) * multiplier, shift))` per column, in column order.
 
-    Golden: the bias of `linear.accumulate`, then `linear.requantise`.
+    Golden: the bias of `linear.accumulate`, then `linear.requantise`; with SUM the bias alone.
 
     The array gives a row in groups of B columns, in the order of banks.  Constants lie in the banks
     of their columns, so they meet their sums before anything is moved; then the hash is undone by
@@ -62,16 +89,16 @@ class ColumnRequantiser(wiring.Component):
 
     Members
     -------
-    matrix, columns, wide, half : In
-        Quasi-static: H, the columns of a row, 1 to `memory.columns`; whether results have
-        `WIDE_BITS` bits or `operand_bits`; the half of the constants that is in use.
+    matrix, columns, result, base : In
+        Quasi-static: H, the columns of a row, 1 to `memory.columns`; what becomes of the sums; the
+        entry of the first constants.
     load : In, stream of `ColumnWord`
-        Never stalls; lands two cycles after it was taken, in the bank that the matrix says.  The
-        half in use may be loaded only while not `busy`.
+        Never stalls; lands two cycles after it was taken, in the bank that the matrix says.  What
+        is in use may be loaded only while not `busy`.
     i : In, stream of [B] signed `accumulator_bits`
         Dense: every group, the last one with as many columns as are left.
-    o : Out, stream of `RowWord` of signed `WIDE_BITS`
-        Operands are sign-extended.
+    o : Out, stream of `RowWord` of signed `accumulator_bits`
+        Sign-extended.
     busy : Out
     """
 
@@ -85,11 +112,11 @@ class ColumnRequantiser(wiring.Component):
             {
                 "matrix": In(matrix_layout(config)),
                 "columns": In(range(config.memory.columns + 1)),
-                "wide": In(1),
-                "half": In(1),
+                "result": In(ColumnResult),
+                "base": In(range(constant_entries(config))),
                 "load": In(stream.Signature(ColumnWord(config))),
                 "i": In(stream.Signature(data.ArrayLayout(acc, config.array.banks))),
-                "o": Out(stream.Signature(RowWord(signed(WIDE_BITS), self.lanes))),
+                "o": Out(stream.Signature(RowWord(acc, self.lanes))),
                 "busy": Out(1),
             }
         )
@@ -104,14 +131,9 @@ class ColumnRequantiser(wiring.Component):
 
         # As in the distributor, the hash of a column has a cycle of its own.
         m.submodules.hash = bank_hash = BankHash(config)
-        place = data.StructLayout(
-            {
-                "half": 1,
-                "address": range(max(2, config.columns_per_bank)),
-                "data": column_constants(config),
-            }
-        )
-        loaded = Signal(place, reset_less=True)
+        constants_shape, entries = column_constants(config), constant_entries(config)
+        loaded = Signal(constants_shape, reset_less=True)
+        place = Signal(range(entries), reset_less=True)
         select = Signal(B)
         m.d.comb += [
             bank_hash.matrix.eq(self.matrix),
@@ -119,35 +141,38 @@ class ColumnRequantiser(wiring.Component):
             self.load.ready.eq(1),
         ]
         m.d.sync += [
-            loaded.half.eq(self.load.payload.half),
-            loaded.address.eq(bank_hash.local),
-            loaded.data.eq(self.load.payload.constants),
+            loaded.eq(self.load.payload.constants),
+            place.eq(self.load.payload.base + bank_hash.local),
             select.eq(self.load.valid << bank_hash.bank),
         ]
 
         results = []
+        acc_shape = signed(number.accumulator_bits)
         for b in range(B):
-            memory = HalvesMemory(column_constants(config), config.columns_per_bank)
-            m.submodules[f"constants_{b}"] = memory
+            m.submodules[f"constants_{b}"] = memory = Sram(constants_shape, entries)
             m.d.comb += [
-                memory.load.valid.eq(select[b]),
-                memory.load.payload.eq(loaded),
-                memory.half.eq(self.half),
-                memory.read_address.eq(here.word),
+                memory.write_address.eq(place),
+                memory.write_data.eq(loaded),
+                memory.write_en.eq(select[b]),
+                memory.read_address.eq(self.base + here.word),
                 memory.read_en.eq(advance),
             ]
             constants = memory.read_data
             acc = delay(p, self.i.payload[b], 1, name=f"acc_{b}")
-            total = Signal(signed(number.accumulator_bits), name=f"sum_{b}", reset_less=True)
+            total = Signal(acc_shape, name=f"sum_{b}", reset_less=True)
             p.d.sync += total.eq(acc + constants.bias)
             multiplier = delay(p, constants.multiplier, 1, name=f"multiplier_{b}")
             product = delay(p, total * multiplier, 1, name=f"product_{b}")
-            shift = delay(p, constants.shift, 2, name=f"shift_{b}")
-            rounded = round_shift(product, shift)
-            result = Signal(signed(WIDE_BITS), name=f"result_{b}", reset_less=True)
-            p.d.sync += result.eq(
-                Mux(self.wide, saturate(rounded, WIDE_BITS), saturate(rounded, number.operand_bits))
-            )
+            rounded = round_shift(product, delay(p, constants.shift, 2, name=f"shift_{b}"))
+            unrounded = delay(p, total, 1, name=f"sum_late_{b}")
+            result = Signal(acc_shape, name=f"result_{b}", reset_less=True)
+            with p.Switch(self.result):
+                with p.Case(ColumnResult.OPERAND):
+                    p.d.sync += result.eq(saturate(rounded, number.operand_bits))
+                with p.Case(ColumnResult.WIDE):
+                    p.d.sync += result.eq(saturate(rounded, WIDE_BITS))
+                with p.Default():
+                    p.d.sync += result.eq(unrounded)
             results.append(result)
 
         # Back to the order of columns; lanes beyond the last column become 0.
@@ -155,7 +180,7 @@ class ColumnRequantiser(wiring.Component):
         offset = delay(p, bank_offset(self.matrix, here.word), cycles, name="offset")
         enable = delay(p, here.enable, cycles, name="enable")
         ordered = masked(exchange(m, results, offset, name="ordered"), enable)
-        m.submodules.aligner = aligner = Aligner(signed(WIDE_BITS), B, self.lanes)
+        m.submodules.aligner = aligner = Aligner(acc_shape, B, self.lanes)
         valid = delay(p, accept, cycles, name="valid", reset_less=False)
         m.d.comb += [
             aligner.i.valid.eq(valid),

@@ -59,16 +59,16 @@ class RowQueue(wiring.Component):
         m = Module()
         width = data.ArrayLayout(self.shape, 1).size
         m.submodules.queue = queue = SyncFIFO(width=width, depth=self.depth)
-        rows = Signal(range(self.depth + 1))
+        held = Signal(range(self.depth + 1))
         coming = Signal(self.latency)
         taken = self.o.valid & self.o.ready
         m.d.sync += [
-            rows.eq(rows + self.accept - taken),
+            held.eq(held + self.accept - taken),
             coming.eq(coming << 1 | self.accept),
         ]
         m.d.comb += [
-            self.free.eq(rows != self.depth),
-            self.inside.eq(rows != 0),
+            self.free.eq(held != self.depth),
+            self.inside.eq(held != 0),
             queue.w_data.eq(self.result),
             queue.w_en.eq(coming[-1]),
             self.o.valid.eq(queue.r_rdy),

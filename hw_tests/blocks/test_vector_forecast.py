@@ -26,20 +26,24 @@ def case(
     since: np.ndarray,
     apart: np.ndarray,
     damping: float = 1.0,
+    hold: int = 0,
 ) -> Case:
     number, V = config.number, config.vector.lanes
     table = np.array(step_ratio_table(damping))
+    apart = np.where(hold, 0, apart)
     branch = forecast(values["last"], values["before"], since, apart, table, number)
     x = saturate(values["embedding"] + branch, number.residual_bits)
+    inputs = {name: to_words(values[name], V, rng) for name in STREAMS}
+    if hold:
+        del inputs["before"]
+    else:
+        inputs["row"] = {"since": since, "apart": apart}
     return Case(
-        set={"channels": x.shape[1]},
+        set={"channels": x.shape[1], "hold": hold},
         load={"load": {"index": np.arange(STEPS), "value": table}},
-        inputs={
-            "row": {"since": since, "apart": apart},
-            **{name: to_words(values[name], V, rng) for name in STREAMS},
-        },
+        inputs=inputs,
         expected={"o": to_rows(x, V)},
-        what=f"D {x.shape[1]}, rows {len(x)}, damping {damping}",
+        what=f"D {x.shape[1]}, rows {len(x)}, damping {damping}, hold {hold}",
     )
 
 
@@ -69,6 +73,8 @@ def random_cases(config: CoreConfig, rng: np.random.Generator, rows: int) -> lis
         apart = rng.integers(0, 12, rows)
         damping = float(rng.choice([1.0, 0.5]))
         cases.append(case(config, rng, values_of(config, rng, rows, D), since, apart, damping))
+    held = values_of(config, rng, rows, config.vector.lanes + 1)
+    cases.append(case(config, rng, held, since, apart, hold=1))
     return cases
 
 
@@ -115,7 +121,8 @@ def test_forecast(name):
     for one, got in zip(free, run(config, "forecast", [*free, *slow], seed=seed), strict=False):
         assert (np.diff(got.cycles["o"]) == 1).all(), one.what
         assert np.array_equal(got.cycles["last"] + Forecast.LATENCY, got.cycles["o"]), one.what
-        assert got.cycles["last"][0] - got.cycles["row"][0] == Forecast.ROW_LATENCY
+        if not one.set["hold"]:
+            assert got.cycles["last"][0] - got.cycles["row"][0] == Forecast.ROW_LATENCY
 
 
 @pytest.mark.parametrize("name", CONFIGS)

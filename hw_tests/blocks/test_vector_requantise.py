@@ -11,7 +11,12 @@ from disc.hashing import BankHash
 from disc.tables import MULTIPLIER_BITS
 from golden.integer.linear import Requantisation, requantise
 from hw.vector.aligner import Aligner
-from hw.vector.requantise import WIDE_BITS, ColumnRequantiser
+from hw.vector.requantise import (
+    WIDE_BITS,
+    ColumnRequantiser,
+    ColumnResult,
+    constant_entries,
+)
 from hw_tests import sim
 from hw_tests.blocks.configs import hashes
 from hw_tests.blocks.vector_configs import CONFIGS
@@ -23,6 +28,11 @@ TOP = (1 << MULTIPLIER_BITS) - 1
 def sum_limit(config: CoreConfig) -> int:
     """Largest magnitude of a sum that the golden core's 63 bits can multiply."""
     return 1 << (min(config.number.accumulator_bits, 46) - 1)
+
+
+def result_bits(config: CoreConfig, result: ColumnResult) -> int:
+    """Bits to which a column is requantised; SUM leaves its scale alone."""
+    return config.number.operand_bits if result == ColumnResult.OPERAND else WIDE_BITS
 
 
 def in_banks(rows: np.ndarray, bank_hash: BankHash, rng: np.random.Generator) -> np.ndarray:
@@ -41,45 +51,53 @@ def case(
     total: np.ndarray,
     scale: Requantisation,
     bank_hash: BankHash,
-    wide: int,
+    result: ColumnResult,
 ) -> Case:
     """A case whose sums with bias are `total`; the bias is anything."""
-    bits, half = config.number.accumulator_bits, int(rng.integers(2))
-    limit, columns = 1 << (bits - 1), total.shape[1]
+    bits, columns = config.number.accumulator_bits, total.shape[1]
+    limit = 1 << (bits - 1)
+    groups = -(-columns // config.array.banks)
+    base = int(rng.integers(constant_entries(config) - groups + 1))
     bias = rng.integers(-limit, limit, columns)
     acc = (total - bias + limit) % (2 * limit) - limit
     order = rng.permutation(columns)
     load = {
-        "half": np.full(columns, half),
         "column": order,
+        "base": np.full(columns, base),
         "constants": {
             "bias": bias[order],
             "multiplier": scale.multiplier[order],
             "shift": scale.shift[order],
         },
     }
-    out = requantise(total, scale, WIDE_BITS if wide else config.number.operand_bits)
+    out = total
+    if result != ColumnResult.SUM:
+        out = requantise(total, scale, result_bits(config, result))
     matrix = sum(row << (n * config.local_bits) for n, row in enumerate(bank_hash.rows))
     return Case(
-        set={"matrix": matrix, "columns": columns, "wide": wide, "half": half},
+        set={"matrix": matrix, "columns": columns, "result": result.value, "base": base},
         load={"load": load},
         inputs={"i": in_banks(acc, bank_hash, rng)},
         expected={"o": to_rows(out, config.vector.lanes)},
-        what=f"N {columns}, rows {len(total)}, wide {wide}, H {bank_hash}",
+        what=f"N {columns}, rows {len(total)}, {result.name}, H {bank_hash}",
     )
 
 
 def random_case(
-    config: CoreConfig, rng: np.random.Generator, rows: int, columns: int, bank_hash: BankHash
+    config: CoreConfig,
+    rng: np.random.Generator,
+    rows: int,
+    columns: int,
+    bank_hash: BankHash,
+    result: ColumnResult,
 ) -> Case:
-    limit, wide = sum_limit(config), int(rng.integers(2))
+    limit = sum_limit(config)
     total = rng.normal(0, limit / 8, (rows, columns))
     total = np.clip(np.rint(total), -limit, limit - 1).astype(np.int64)
-    bits = WIDE_BITS if wide else config.number.operand_bits
-    typical = limit.bit_length() - 4 + MULTIPLIER_BITS - bits
+    typical = limit.bit_length() - 4 + MULTIPLIER_BITS - result_bits(config, result)
     shift = np.clip(typical + rng.integers(0, 4, columns), 0, 63)
     scale = Requantisation(rng.integers(1 << (MULTIPLIER_BITS - 1), TOP + 1, columns), shift)
-    return case(config, rng, total, scale, bank_hash, wide)
+    return case(config, rng, total, scale, bank_hash, result)
 
 
 def random_cases(config: CoreConfig, rng: np.random.Generator, rows: int) -> list[Case]:
@@ -88,8 +106,10 @@ def random_cases(config: CoreConfig, rng: np.random.Generator, rows: int) -> lis
     columns = [1, B, B - 1, B + 1, 3 * B, 2 * B + 3]
     choices = hashes(config, len(columns) - 2, seed=int(rng.integers(1 << 31)))
     return [
-        random_case(config, rng, rows, n, bank_hash)
-        for n, bank_hash in zip(rng.permutation(columns).tolist(), choices, strict=True)
+        random_case(config, rng, rows, n, bank_hash, result)
+        for n, bank_hash, result in zip(
+            rng.permutation(columns).tolist(), choices, 2 * list(ColumnResult), strict=True
+        )
     ]
 
 
@@ -101,10 +121,10 @@ def directed_cases(config: CoreConfig, rng: np.random.Generator) -> list[Case]:
     multiplier = rng.choice([0, 1, TOP, 1 << (MULTIPLIER_BITS - 1)], columns)
     random_hash = hashes(config, 1, seed=int(rng.integers(1 << 31)))[2]
     cases = []
-    for wide in range(2):
+    for result in ColumnResult:
         for choices in ([0], [63], [0, 1, 16, 31, 62, 63]):
             scale = Requantisation(multiplier, rng.choice(choices, columns))
-            cases.append(case(config, rng, total[:, ::-1], scale, random_hash, wide))
+            cases.append(case(config, rng, total[:, ::-1], scale, random_hash, result))
     return cases
 
 
