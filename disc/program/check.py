@@ -83,8 +83,8 @@ class _Units:
 class _Pair:
     """Tokens from one queue to another."""
 
-    given: deque[tuple[int, ...]] = field(default_factory=deque)
-    """Clock behind each signal that has not been taken."""
+    given: deque[tuple[tuple[int, ...], int]] = field(default_factory=deque)
+    """Of each signal that has not been taken: clock behind it, and the command's index."""
     signals: int = 0
     waits: list[int] = field(default_factory=list)
     """Position in the taking queue of each wait."""
@@ -168,6 +168,7 @@ class _Checker:
             if isinstance(command, LoadList):
                 self.tokens[command.list] = self._list(index, self.lists.windows[command.list])
             self._finish(index, command, clock)
+        self._nothing_left()
         counts = {q.name.lower(): int((self.queue == q).sum()) for q in Queue}
         return CheckReport(counts, self.most, self.waits)
 
@@ -208,7 +209,7 @@ class _Checker:
             pair = self.pairs[giver, queue]
             if not pair.given:
                 raise self._fail(index, self._no_token(index, giver, queue))
-            given = pair.given.popleft()
+            given, _ = pair.given.popleft()
             pair.waits.append(own)
             self.waits += 1
             clock = tuple(map(max, clock, given))
@@ -235,7 +236,7 @@ class _Checker:
             if not command.signal & taker.bit:
                 continue
             pair = self.pairs[queue, taker]
-            pair.given.append(done)
+            pair.given.append((done, index))
             pair.signals += 1
             waiting = pair.signals - bisect_right(pair.waits, clock[taker])
             self.most = max(self.most, waiting)
@@ -245,6 +246,13 @@ class _Checker:
                     f"{waiting} tokens for queue {taker.name.lower()} may pile up, hardware "
                     f"counts {MAX_TOKENS}",
                 )
+
+    def _nothing_left(self) -> None:
+        """Raise if tokens are left, which would let a later program run too early."""
+        for (_, taker), pair in self.pairs.items():
+            if pair.given:
+                text = f"gives a token to queue {taker.name.lower()}, which no command takes"
+                raise self._fail(pair.given[0][1], text)
 
     # -- memory --------------------------------------------------------------------------------
 

@@ -136,16 +136,23 @@ def test_scratch_that_no_command_writes() -> None:
 
 
 def test_tokens_that_pile_up() -> None:
-    body = f"{LIST} signal=store\n" * MAX_TOKENS
-    assert checked(body).most_tokens == MAX_TOKENS
-    with pytest.raises(ProgramError, match="256 tokens for queue store may pile up"):
-        checked(body + f"{LIST} signal=store\n")
-    # Taken, but perhaps not before the next is given.
     first = "load_masks list=0 rows=1 dram=w columns=4 slot=0 single=1\n"
+    give = f"{LIST} signal=store\n"
     take = "store_masks list=0 rows=1 dram=y columns=4 slot=0 single=1 wait=load\n"
-    assert checked(first + f"{LIST} signal=store\n{take}" * MAX_TOKENS).waits == MAX_TOKENS
-    with pytest.raises(ProgramError, match="256 tokens"):
-        checked(first + f"{LIST} signal=store\n{take}" * (MAX_TOKENS + 1))
+    for body in (
+        lambda n: first + give * n + take * n,
+        lambda n: first + (give + take) * n,  # taken, but perhaps not before the next is given
+    ):
+        report = checked(body(MAX_TOKENS))
+        assert (report.most_tokens, report.waits) == (MAX_TOKENS, MAX_TOKENS)
+        with pytest.raises(ProgramError, match="256 tokens for queue store may pile up"):
+            checked(body(MAX_TOKENS + 1))
+
+
+def test_tokens_that_are_left() -> None:
+    with pytest.raises(ProgramError, match="gives a token to queue store, which no command") as e:
+        checked(f"{WEIGHTS}\n{LIST} signal=store\n")
+    assert e.value.index == 1
 
 
 def test_a_fence_orders_everything() -> None:
@@ -197,12 +204,13 @@ def test_lists_that_the_program_makes_may_name_any_token() -> None:
     )
     one = "load_list list=0 dram=sel first=0 rows=8 tokens=16 signal=vector\n"
     two = "load_list list=1 dram=re first=0 rows=8 tokens=16 signal=vector\n"
-    norm = f"{NORM} wait=load signal=array\n"
+    norm = f"{NORM} wait=load\n"
     project = f"{PROJECT.replace('dram=y', 'dram=x')} wait=vector\n"
     other = norm.replace("list=0", "list=1").replace("base=0", "base=512")
     weights = f"{WEIGHTS}\n{CONSTANTS}\n"
     checked(weights + select + one + norm + two + other, head)
     # Computed and reused tokens differ, but that takes knowing what `select` does.
+    norm = f"{NORM} wait=load signal=array\n"
     with pytest.raises(ProgramError, match="reads x byte 0, written by command 6"):
         checked(weights + select + one + norm + project + two + other, head)
 
