@@ -4,7 +4,8 @@ A program is a list of commands for four in-order queues.  `docs/program.md` is 
 tables are made from the declarations in this package.
 """
 
-from disc.program.array import Attend, AttendEpilogue, Mlp, Project, ProjectEpilogue
+from disc.program.array import Mlp, Project, ProjectEpilogue
+from disc.program.attend import Attend, AttendEpilogue
 from disc.program.encoding import COMMANDS, WORD_BITS, decode, encode, from_bytes, layout, to_bytes
 from disc.program.fields import Command, Queue
 from disc.program.fuse import FuseCommand, MaskMode

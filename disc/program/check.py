@@ -8,9 +8,7 @@ last readers.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import defaultdict, deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +16,13 @@ from numpy.typing import NDArray
 from disc.config import CoreConfig
 from disc.program import sizes
 from disc.program.access import Access, ListState, Space, Window, column_slots
-from disc.program.fields import Command, Queue
+from disc.program.errors import ProgramError, failure, place
+from disc.program.fields import Queue
 from disc.program.load import LoadList
 from disc.program.program import Buffer, Program
-from disc.program.store import Fence
+from disc.program.tokens import MAX_TOKENS, Clock, TokenClocks
 
-MAX_TOKENS = 255
-"""Most tokens of a pair of queues that hardware counts."""
+__all__ = ["MAX_BYTES", "MAX_TOKENS", "CheckReport", "ProgramError", "check"]
 
 MAX_BYTES = 1 << 26
 """Most bytes of written DRAM buffers that are followed."""
@@ -33,24 +31,6 @@ Tokens = NDArray[np.int64]
 
 _UNDEFINED, _BEFORE = -1, -2
 """Last writer of what nobody wrote, and of what was there before."""
-
-
-class ProgramError(ValueError):
-    """What is wrong with a program, and where.
-
-    Parameters
-    ----------
-    index
-        Of the command at which it shows.
-    message
-        Why.
-    other
-        The other command of a race.
-    """
-
-    def __init__(self, index: int, message: str, other: int | None = None) -> None:
-        super().__init__(message)
-        self.index, self.other = index, other
 
 
 @dataclass(frozen=True)
@@ -79,17 +59,6 @@ class _Units:
         return _Units(writer, np.full((len(Queue), size), _UNDEFINED, np.int32))
 
 
-@dataclass
-class _Pair:
-    """Tokens from one queue to another."""
-
-    given: deque[tuple[tuple[int, ...], int]] = field(default_factory=deque)
-    """Of each signal that has not been taken: clock behind it, and the command's index."""
-    signals: int = 0
-    waits: list[int] = field(default_factory=list)
-    """Position in the taking queue of each wait."""
-
-
 def check(
     program: Program, config: CoreConfig, image: NDArray[np.uint8] | None = None
 ) -> CheckReport:
@@ -116,9 +85,8 @@ class _Checker:
         self, program: Program, config: CoreConfig, image: NDArray[np.uint8] | None
     ) -> None:
         self.program, self.config, self.image = program, config, image
-        commands = program.commands
-        self.queue = np.array([int(c.QUEUE) for c in commands], np.int64)
-        self.position = np.zeros(len(commands), np.int64)
+        self.clocks = TokenClocks(program.commands)
+        self.queue, self.position = self.clocks.queue, self.clocks.position
         self.lists = ListState()
         self.tokens: dict[int, Tokens | None] = {}
         self.hash = program.bank_hash(config)
@@ -128,9 +96,6 @@ class _Checker:
             if space is not Space.DRAM
         }
         self.dram: dict[str, _Units] = {}
-        self.clocks = [(0,) * len(Queue) for _ in Queue]
-        self.pairs: defaultdict[tuple[Queue, Queue], _Pair] = defaultdict(_Pair)
-        self.most = self.waits = 0
 
     def _banks(self, space: Space) -> int:
         """Units of each of which a space has one a bank are counted bank by bank."""
@@ -138,12 +103,8 @@ class _Checker:
 
     # -- errors --------------------------------------------------------------------------------
 
-    def _name(self, index: int) -> str:
-        command = self.program.commands[index]
-        return f"command {index} ({command.NAME}, queue {command.QUEUE.name.lower()})"
-
     def _fail(self, index: int, why: str, other: int | None = None) -> ProgramError:
-        return ProgramError(index, f"{self._name(index)}: {why}", other)
+        return failure(self.program.commands, index, why, other)
 
     # -- walk ----------------------------------------------------------------------------------
 
@@ -156,7 +117,7 @@ class _Checker:
                 raise self._fail(index, str(error)) from None
         self._follow_written()
         for index, command in enumerate(commands):
-            clock = self._start(index, command)
+            clock = self.clocks.start(index, command)
             try:
                 accesses = command.accesses(self.config, self.lists.windows)
             except ValueError as error:
@@ -167,10 +128,10 @@ class _Checker:
             command.follow(self.lists)
             if isinstance(command, LoadList):
                 self.tokens[command.list] = self._list(index, self.lists.windows[command.list])
-            self._finish(index, command, clock)
-        self._nothing_left()
+            self.clocks.finish(index, command, clock)
+        self.clocks.require_none_left()
         counts = {q.name.lower(): int((self.queue == q).sum()) for q in Queue}
-        return CheckReport(counts, self.most, self.waits)
+        return CheckReport(counts, self.clocks.most, self.clocks.waits)
 
     def _follow_written(self) -> None:
         """Make room for the DRAM buffers that some command writes; others cannot race."""
@@ -194,65 +155,6 @@ class _Checker:
                         )
                     self.dram[buffer.name] = _Units.make(buffer.size, buffer.kind.defined)
             command.follow(lists)
-
-    # -- tokens --------------------------------------------------------------------------------
-
-    def _start(self, index: int, command: Command) -> tuple[int, ...]:
-        queue = command.QUEUE
-        clock = self.clocks[queue]
-        if isinstance(command, Fence):
-            clock = tuple(max(c[q] for c in self.clocks) for q in Queue)
-        own = clock[queue] + 1
-        for giver in Queue:
-            if not command.wait & giver.bit:
-                continue
-            pair = self.pairs[giver, queue]
-            if not pair.given:
-                raise self._fail(index, self._no_token(index, giver, queue))
-            given, _ = pair.given.popleft()
-            pair.waits.append(own)
-            self.waits += 1
-            clock = tuple(map(max, clock, given))
-        self.position[index] = own
-        return clock
-
-    def _no_token(self, index: int, giver: Queue, taker: Queue) -> str:
-        text = f"deadlock: waits for a token of queue {giver.name.lower()}, which no command gives"
-        for later in range(index + 1, len(self.program.commands)):
-            command = self.program.commands[later]
-            if giver == command.QUEUE and command.signal & taker.bit:
-                return f"{text} ahead of it; command {later} does, behind it in fetch order"
-        return text
-
-    def _finish(self, index: int, command: Command, clock: tuple[int, ...]) -> None:
-        queue = command.QUEUE
-        behind = list(clock)
-        behind[queue] = int(self.position[index])
-        done = tuple(behind)
-        self.clocks[queue] = done
-        if isinstance(command, Fence):
-            self.clocks = [done for _ in Queue]
-        for taker in Queue:
-            if not command.signal & taker.bit:
-                continue
-            pair = self.pairs[queue, taker]
-            pair.given.append((done, index))
-            pair.signals += 1
-            waiting = pair.signals - bisect_right(pair.waits, clock[taker])
-            self.most = max(self.most, waiting)
-            if waiting > MAX_TOKENS:
-                raise self._fail(
-                    index,
-                    f"{waiting} tokens for queue {taker.name.lower()} may pile up, hardware "
-                    f"counts {MAX_TOKENS}",
-                )
-
-    def _nothing_left(self) -> None:
-        """Raise if tokens are left, which would let a later program run too early."""
-        for (_, taker), pair in self.pairs.items():
-            if pair.given:
-                text = f"gives a token to queue {taker.name.lower()}, which no command takes"
-                raise self._fail(pair.given[0][1], text)
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -279,7 +181,7 @@ class _Checker:
             )
         return tokens
 
-    def _touch(self, index: int, access: Access, clock: tuple[int, ...]) -> None:
+    def _touch(self, index: int, access: Access, clock: Clock) -> None:
         certain = True
         tokens = None
         if access.window is not None or access.per_row:
@@ -334,7 +236,7 @@ class _Checker:
         name: str,
         units: _Units,
         where: NDArray[np.int64] | slice,
-        clock: tuple[int, ...],
+        clock: Clock,
         certain: bool,
     ) -> None:
         certainly = np.array(clock)
@@ -379,6 +281,6 @@ class _Checker:
         raise self._fail(
             index,
             f"{doing} {name} {self._unit(access.space, where, first)}, {done} by "
-            f"{self._name(other)}; no chain of tokens leads from there",
+            f"{place(self.program.commands, other)}; no chain of tokens leads from there",
             other,
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from disc.config import CoreConfig
-from disc.program.array import Attend, Mlp, Project
+from disc.program.array import Mlp, Project
+from disc.program.attend import Attend
 from disc.program.fields import Command
 from disc.program.load import LoadColumns, LoadConstants, LoadList, LoadMasks, LoadRows, LoadTable
 from disc.program.store import Fence, Select, StoreMasks
