@@ -7,6 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from disc.config import MAX_MEMORY_WORDS, CoreConfig
+from disc.program.vector import EPSILON_BITS
 from disc.tables import (
     NORM_BITS,
     NORM_FRACTION_BITS,
@@ -32,10 +33,7 @@ from hw.vector.words import (
     words_of,
 )
 
-__all__ = ["EPSILON_BITS", "LayerNorm", "modulation_word"]
-
-EPSILON_BITS = 48
-"""Unsigned bits of LayerNorm's epsilon."""
+__all__ = ["LayerNorm", "modulation_word"]
 
 _MOST_CHANNELS = 4096
 _SUMS = 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Signal, signed
+from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -13,7 +13,7 @@ __all__ = ["ActivationTable", "TableEntry"]
 
 
 class TableEntry(data.StructLayout):
-    """What input `index` becomes."""
+    """What input `index` becomes; entry n of the golden table is that of n - 2**(bits - 1)."""
 
     def __init__(self, config: CoreConfig):
         operand = signed(config.number.operand_bits)
@@ -67,10 +67,6 @@ class ActivationTable(wiring.Component):
         m = Module()
         bits = self.config.number.operand_bits
 
-        def address(index):
-            """Entry 0 is that of the most negative input."""
-            return Cat(index.as_unsigned()[:-1], ~index[-1])
-
         # The memories' read registers are the output: they hold while nothing is read.
         accept, advance = Signal(), Signal()
         m.d.comb += [
@@ -84,10 +80,10 @@ class ActivationTable(wiring.Component):
         for lane in range(self.lanes):
             m.submodules[f"table_{lane}"] = table = Sram(signed(bits), 1 << bits)
             m.d.comb += [
-                table.write_address.eq(address(self.load.payload.index)),
+                table.write_address.eq(self.load.payload.index),
                 table.write_data.eq(self.load.payload.value),
                 table.write_en.eq(self.load.valid),
-                table.read_address.eq(address(self.i.payload[lane])),
+                table.read_address.eq(self.i.payload[lane]),
                 table.read_en.eq(accept),
                 self.o.payload[lane].eq(table.read_data),
             ]

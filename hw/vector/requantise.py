@@ -7,6 +7,7 @@ from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
+from disc.program.access import constant_entries
 from disc.tables import MULTIPLIER_BITS, SHIFT_BITS
 from hw.adder_tree import delay
 from hw.fixed import round_shift, saturate
@@ -21,7 +22,6 @@ __all__ = [
     "ColumnResult",
     "ColumnWord",
     "column_constants",
-    "constant_entries",
 ]
 
 WIDE_BITS = 16
@@ -48,11 +48,6 @@ def column_constants(config: CoreConfig) -> data.StructLayout:
             "shift": SHIFT_BITS,
         }
     )
-
-
-def constant_entries(config: CoreConfig) -> int:
-    """Entries of a bank's constants: those of two column tiles, one in use, one being loaded."""
-    return 2 * config.columns_per_bank
 
 
 class ColumnWord(data.StructLayout):

@@ -8,6 +8,7 @@ import pytest
 
 from disc.config import CoreConfig
 from disc.hashing import BankHash
+from disc.program.access import constant_entries
 from disc.tables import MULTIPLIER_BITS
 from golden.integer.linear import Requantisation, requantise
 from hw.vector.aligner import Aligner
@@ -15,7 +16,6 @@ from hw.vector.requantise import (
     WIDE_BITS,
     ColumnRequantiser,
     ColumnResult,
-    constant_entries,
 )
 from hw_tests import sim
 from hw_tests.blocks.configs import hashes

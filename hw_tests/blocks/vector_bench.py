@@ -34,7 +34,7 @@ def _words(array: np.ndarray) -> list[int]:
     return [int.from_bytes(row.tobytes(), "little") for row in array]
 
 
-@cocotb.test(timeout_time=20, timeout_unit="ms")
+@cocotb.test(timeout_time=3, timeout_unit="ms")
 async def cases(dut: Any) -> None:
     """Stream cases through a block, one after another.
 

@@ -35,11 +35,13 @@ CONFIGS: dict[str, CoreConfig] = {
         operand_bits=6,
         numerator_bits=10,
         accumulator_bits=26,
+        score_bits=14,
+        score_fraction_bits=5,
         residual_bits=13,
         sharing_bits=11,
         sharing_guard_bits=2,
     ),
-    # One element a word; most banks.
+    # One element a word; most banks; narrow, and again no width as by default.
     "serial": _config(
         "serial",
         16,
@@ -48,9 +50,11 @@ CONFIGS: dict[str, CoreConfig] = {
         operand_bits=4,
         numerator_bits=4,
         accumulator_bits=24,
+        score_bits=12,
+        score_fraction_bits=3,
         residual_bits=12,
-        sharing_bits=8,
-        sharing_guard_bits=0,
+        sharing_bits=9,
+        sharing_guard_bits=1,
     ),
     # V = L = 8, wider than the group of columns; wide accumulators.
     "wide": _config(
