@@ -64,8 +64,10 @@ class MemoryConfig(Section):
     """Most key columns of one operation (one key tile)."""
     mask_word_bits: Annotated[int, Field(ge=4, le=64)] = 32
     """Mask bits that one bank reads at a time."""
+    row_words: Annotated[int, Field(ge=0, le=MAX_MEMORY_WORDS)] = 0
+    """Words of L elements in the row buffer; 0 stands for `query_rows` rows of the longest head."""
     head_dim: Annotated[int, Field(ge=8, le=256)] = 72
-    """Largest head dimension; sets the accumulators of the axpy reduction."""
+    """Largest head dimension; sets how many words of sums may wait for the vector unit."""
 
     _mask_word_bits = field_validator("mask_word_bits")(_power_of_two)
 
@@ -164,6 +166,11 @@ class CoreConfig(Section):
                 f"memory.columns / array.banks = {self.columns_per_bank} columns, "
                 f"got {m.bank_words}"
             )
+        if self.query_words < self.max_beats:
+            raise ValueError(
+                f"memory.row_words must be 0 or at least {self.max_beats}, a row of "
+                f"memory.head_dim = {m.head_dim}, got {m.row_words}"
+            )
         # Deeper memories would have to be built from several; nothing here needs them yet.
         for words, fields in (
             (self.query_words, "memory.query_rows * ceil(memory.head_dim / array.lanes)"),
@@ -216,8 +223,8 @@ class CoreConfig(Section):
 
     @property
     def query_words(self) -> int:
-        """Words in the query buffer."""
-        return self.memory.query_rows * self.max_beats
+        """Words in the row buffer."""
+        return self.memory.row_words or self.memory.query_rows * self.max_beats
 
     @property
     def mask_words_per_row(self) -> int:
@@ -248,6 +255,8 @@ class CoreConfig(Section):
         for field in ("residual_bits", "sharing_bits", "sharing_guard_bits"):
             if fields["number"][field] == NumberConfig.model_fields[field].default:
                 del fields["number"][field]
+        if not fields["memory"]["row_words"]:
+            del fields["memory"]["row_words"]
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

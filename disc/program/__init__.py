@@ -8,7 +8,7 @@ from disc.program.array import Mlp, Project, ProjectEpilogue
 from disc.program.attend import Attend, AttendEpilogue
 from disc.program.encoding import COMMANDS, WORD_BITS, decode, encode, from_bytes, layout, to_bytes
 from disc.program.fields import Command, Queue
-from disc.program.fuse import FuseCommand, MaskMode
+from disc.program.fuse import Function, FuseCommand, MaskMode
 from disc.program.load import LoadColumns, LoadConstants, LoadList, LoadMasks, LoadRows, LoadTable
 from disc.program.program import Buffer, BufferKind, Program
 from disc.program.store import Change, Fence, Select, StoreMasks
@@ -26,6 +26,7 @@ __all__ = [
     "Command",
     "Fence",
     "Forecast",
+    "Function",
     "FuseCommand",
     "LoadColumns",
     "LoadConstants",

@@ -6,11 +6,24 @@ attention head over the columns that a mask keeps.  Field widths follow from the
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from typing import Any
 
 from disc.config import CoreConfig
 from disc.tables import MULTIPLIER_BITS, SHIFT_BITS, THRESHOLD_BITS
+
+
+class Function(IntEnum):
+    """What f is."""
+
+    SOFTMAX = 0
+    """Base-2 numerator; the row is divided by their sum."""
+    GELU = 1
+    """Bias, requantisation and a table: an operand."""
+    PROJECT = 2
+    """Nothing: dot products leave, and there is no axpy."""
 
 
 class MaskMode(IntEnum):
@@ -36,20 +49,37 @@ class FuseCommand:
     """Key columns N."""
     beats: int
     """Words of `array.lanes` elements in a row: ceil(head dimension / lanes)."""
-    dot_base: int
+    dot_base: int = 0
     """Bank word where the columns of K start."""
-    axpy_base: int
+    axpy_base: int = 0
     """Bank word where the columns of V start."""
-    score_multiplier: int
-    score_shift: int
+    score_multiplier: int = 0
+    score_shift: int = 0
     """Dot product to score: `score_multiplier * 2**-score_shift`, score in units of log2."""
-    output_multiplier: int
-    output_shift: int
+    output_multiplier: int = 0
+    output_shift: int = 0
     """Weighted mean of V to result: `output_multiplier * 2**-output_shift`."""
     threshold: int = 0
     """GENERATE keeps probabilities not below `threshold * 2**-20`."""
     diagonal: bool = True
     """GENERATE keeps the row's own column whatever its probability."""
+    function: Function = Function.SOFTMAX
+    axpy_beats: int = 0
+    """GELU: words of a result row; 0 stands for `beats`."""
+    row_base: int = 0
+    """Word of the row buffer where slot 0 starts."""
+    row_stride: int = 0
+    """Words from one row slot to the next; 0 stands for those of the longest head."""
+    mask_slot: int = 0
+    """Slot of the mask memory that belongs to row slot 0."""
+    shared_mask: bool = False
+    """MASKED: all rows use slot `mask_slot`."""
+    constant_base: int = 0
+    """GELU: entry of every bank's constants where those of the columns start."""
+    raw: bool = False
+    """SOFTMAX: sums, total and maximum leave instead of the normalised result."""
+    share: bool = False
+    """GENERATE: as `raw`, and after each row's sums those over the columns that its mask keeps."""
 
     @staticmethod
     def widths(config: CoreConfig) -> dict[str, int]:
@@ -58,7 +88,7 @@ class FuseCommand:
         return {
             "mode": 2,
             "columns": config.column_bits + 1,
-            "beats": config.max_beats.bit_length(),
+            "beats": FuseCommand.most_beats(config).bit_length(),
             "dot_base": words,
             "axpy_base": words,
             "score_multiplier": MULTIPLIER_BITS,
@@ -67,34 +97,73 @@ class FuseCommand:
             "output_shift": SHIFT_BITS,
             "threshold": THRESHOLD_BITS + 1,
             "diagonal": 1,
+            "function": 2,
+            "axpy_beats": FuseCommand.most_beats(config).bit_length(),
+            "row_base": (config.query_words - 1).bit_length(),
+            "row_stride": config.query_words.bit_length(),
+            "mask_slot": (config.memory.query_rows - 1).bit_length(),
+            "shared_mask": 1,
+            "constant_base": (2 * config.columns_per_bank - 1).bit_length(),
+            "raw": 1,
+            "share": 1,
         }
+
+    @staticmethod
+    def most_beats(config: CoreConfig) -> int:
+        """Words of the longest row: one such row fits the row buffer, and one column a bank.
+
+        Sums of so many products fit the accumulators.
+        """
+        products = config.number.accumulator_bits - (2 * config.number.operand_bits - 1)
+        return min(
+            config.query_words,
+            config.memory.bank_words,
+            (1 << products) // config.array.lanes,
+        )
 
     def groups(self, config: CoreConfig) -> int:
         """Columns that the fullest bank holds, ceil(N / B)."""
         return -(-self.columns // config.array.banks)
 
+    def sum_beats(self) -> int:
+        """Words of a row of sums."""
+        return self.axpy_beats or self.beats
+
+    def stride(self, config: CoreConfig) -> int:
+        """Words from one row slot to the next."""
+        return self.row_stride or config.max_beats
+
     def validate(self, config: CoreConfig) -> None:
         """Raise ValueError that names the field and its range if the core cannot execute this."""
         groups = self.groups(config)
-        last_base = config.memory.bank_words - groups * self.beats
+        softmax = self.function == Function.SOFTMAX
         shift_limit = (1 << SHIFT_BITS) - 1
         multiplier_limit = (1 << MULTIPLIER_BITS) - 1
+        most_beats = config.max_beats if softmax else self.most_beats(config)
         limits = {
             "columns": (1, config.memory.columns),
-            "beats": (1, config.max_beats),
-            "dot_base": (0, last_base),
-            "axpy_base": (0, last_base),
+            "beats": (1, most_beats),
+            "axpy_beats": (0, 0 if softmax else most_beats),
+            "dot_base": (0, config.memory.bank_words - groups * self.beats),
             "score_multiplier": (0, multiplier_limit),
             "score_shift": (0, shift_limit),
             "output_multiplier": (0, multiplier_limit),
             # The row's own exponent comes on top; together they must fit a 64-bit shift.
             "output_shift": (0, 32),
             "threshold": (0, 1 << THRESHOLD_BITS),
+            "row_base": (0, config.query_words - self.beats),
+            "row_stride": (0, config.query_words),
+            "mask_slot": (0, config.memory.query_rows - 1),
         }
+        if self.function != Function.PROJECT:
+            last_base = config.memory.bank_words - groups * self.sum_beats()
+            limits["axpy_base"] = (0, last_base)
+        if self.function == Function.GELU:
+            limits["constant_base"] = (0, 2 * config.columns_per_bank - groups)
         # The configuration's field that would have to grow, where it is one.
         sized_by = {
             "columns": "memory.columns",
-            "beats": "memory.head_dim",
+            "beats": "memory.head_dim" if softmax else "memory.bank_words",
             "dot_base": "memory.bank_words",
             "axpy_base": "memory.bank_words",
         }
@@ -106,12 +175,36 @@ class FuseCommand:
                     f"{name}: must be in [{low}, {high}] for configuration {config.name!r}, "
                     f"got {value}{grow}"
                 )
-        if abs(self.dot_base - self.axpy_base) < groups * self.beats:
+        if 0 < self.row_stride < self.beats:
+            raise ValueError(
+                f"row_stride: must be 0 or at least beats = {self.beats}, got {self.row_stride}"
+            )
+        self._check_overlap(groups)
+        if not softmax and (self.mode == MaskMode.GENERATE or self.raw):
+            raise ValueError(
+                f"function: {self.function.name} takes no mode GENERATE and no raw, "
+                f"got {self.mode.name}, raw {self.raw}"
+            )
+        if self.share and self.mode != MaskMode.GENERATE:
+            raise ValueError(f"share: needs mode GENERATE, got {self.mode.name}")
+
+    def _check_overlap(self, groups: int) -> None:
+        dot, axpy = groups * self.beats, groups * self.sum_beats()
+        if self.function == Function.PROJECT:
+            return
+        if self.dot_base < self.axpy_base + axpy and self.axpy_base < self.dot_base + dot:
+            takes = f"each takes {dot}" if dot == axpy else f"they take {dot} and {axpy}"
             raise ValueError(
                 f"axpy_base: V at word {self.axpy_base} overlaps K at word {self.dot_base}; "
-                f"each takes {groups * self.beats} words of a bank"
+                f"{takes} words of a bank"
             )
 
     def encode(self) -> dict[str, int]:
         """Return the fields as plain integers, named as in `widths`."""
         return {f.name: int(getattr(self, f.name)) for f in fields(self)}
+
+    @classmethod
+    def decode(cls, values: Mapping[str, int]) -> FuseCommand:
+        """Undo `encode`."""
+        kinds: dict[str, Callable[[int], Any]] = {"mode": MaskMode, "function": Function}
+        return cls(**{name: kinds.get(name, int)(value) for name, value in values.items()})
