@@ -13,23 +13,20 @@ __all__ = ["ArrayStep", "DpuArray", "scalar_bits"]
 
 
 def scalar_bits(config: CoreConfig) -> int:
-    """Signed bits of a multiplier's second operand: a query element or a numerator."""
+    """Signed bits of a multiplier's second operand: a row's element, a numerator, an activation."""
     return max(config.number.operand_bits, config.number.numerator_bits + 1)
 
 
 class ArrayStep(data.StructLayout):
     """What one cycle of the array does."""
 
-    def __init__(self, config: CoreConfig):
+    def __init__(self):
         super().__init__(
             {
                 "axpy": 1,  # reduce over banks, else over lanes
-                "first": 1,  # dot: first beat of a column; axpy: first column of a row
-                "last": 1,  # dot: last beat of a column; axpy: last column of a row
-                "last_beat": 1,
-                "last_step": 1,  # no further column of this row
-                "beat": max(1, (config.max_beats - 1).bit_length()),
-                "half": 1,  # axpy: which of the two sets of accumulators
+                "first": 1,  # dot: first beat of a column; axpy: first column of a word
+                "last": 1,  # dot: last beat of a column; axpy: last column of a word
+                "last_step": 1,  # dot: no further column of this row
             }
         )
 
@@ -38,8 +35,9 @@ class DpuArray(wiring.Component):
     """B dot-product units of L lanes; multiplier (b, l) sees element l of bank b's word.
 
     *dot*: bank b accumulates `sum_l query[l] * word[b][l]` over the beats of its column.
-    *axpy*: lane l accumulates `sum_b scalar[b] * word[b][l]` over the columns of a row, in the
-    accumulator of the current beat.
+    *axpy*: lane l accumulates `sum_b scalar[b] * word[b][l]` over the columns of a row.  A row's
+    words come one after the other, each with all columns, so L accumulators serve rows of any
+    length.
 
     The array never stalls: a step is accepted every cycle, and whoever issues it must have room
     for the result.  Disabled banks contribute zero.
@@ -62,17 +60,17 @@ class DpuArray(wiring.Component):
         Broadcast row, used by dot.
     scalar : In, [B] signed `scalar_bits`
         One multiplicand a bank, used by axpy.
+    bias : In, [B] signed `accumulator_bits`
+        What dot starts from, `dot_latency - 1` cycles after the first beat of a column.
     dot_valid : Out
         `dot` holds finished dot products of the banks in `dot_enable`.
     dot : Out, [B] signed `accumulator_bits`
     dot_enable : Out, [B]
     dot_last : Out
         These were the last of the row.
-    axpy_valid : Out
-        The accumulators of half `axpy_half` hold a finished row.
-    axpy_half : Out
-    accumulators : Out, [2][max_beats][L] signed `accumulator_bits`
-        Stable from `axpy_valid` until the half is used again.
+    sum_valid : Out
+        `sum` holds a finished word.
+    sum : Out, [L] signed `accumulator_bits`
     """
 
     def __init__(self, config: CoreConfig):
@@ -86,22 +84,18 @@ class DpuArray(wiring.Component):
         super().__init__(
             {
                 "step_valid": In(1),
-                "step": In(ArrayStep(config)),
+                "step": In(ArrayStep()),
                 "enable": In(B),
                 "word": In(data.ArrayLayout(lanes, B)),
                 "query": In(lanes),
                 "scalar": In(data.ArrayLayout(signed(scalar_bits(config)), B)),
+                "bias": In(data.ArrayLayout(acc, B)),
                 "dot_valid": Out(1),
                 "dot": Out(data.ArrayLayout(acc, B)),
                 "dot_enable": Out(B),
                 "dot_last": Out(1),
-                "axpy_valid": Out(1),
-                "axpy_half": Out(1),
-                "accumulators": Out(
-                    data.ArrayLayout(
-                        data.ArrayLayout(data.ArrayLayout(acc, L), config.max_beats), 2
-                    )
-                ),
+                "sum_valid": Out(1),
+                "sum": Out(data.ArrayLayout(acc, L)),
             }
         )
 
@@ -150,12 +144,12 @@ class DpuArray(wiring.Component):
         B, L = self.config.array.banks, self.config.array.lanes
         cycles = adder_tree_latency(L)
         valid = delay(m, valid, cycles, name="dot_sum_valid", reset_less=False)
-        step = data.View(ArrayStep(self.config), delay(m, step, cycles, name="dot_sum_step"))
+        step = data.View(ArrayStep(), delay(m, step, cycles, name="dot_sum_step"))
         enable = delay(m, enable, cycles, name="dot_sum_enable")
         for b in range(B):
             total = adder_tree(m, products[b], name=f"dot_{b}")
             with m.If(valid & ~step.axpy):
-                m.d.sync += self.dot[b].eq(Mux(step.first, 0, self.dot[b]) + total)
+                m.d.sync += self.dot[b].eq(Mux(step.first, self.bias[b], self.dot[b]) + total)
         m.d.sync += [
             self.dot_valid.eq(valid & ~step.axpy & step.last),
             self.dot_enable.eq(enable),
@@ -166,23 +160,9 @@ class DpuArray(wiring.Component):
         B, L = self.config.array.banks, self.config.array.lanes
         cycles = adder_tree_latency(B)
         valid = delay(m, valid, cycles, name="axpy_sum_valid", reset_less=False)
-        step = data.View(ArrayStep(self.config), delay(m, step, cycles, name="axpy_sum_step"))
-        write = Signal(2 * self.config.max_beats)
-        with m.If(valid & step.axpy):
-            for half in range(2):
-                for beat in range(self.config.max_beats):
-                    m.d.comb += write[half * self.config.max_beats + beat].eq(
-                        (step.half == half) & (step.beat == beat)
-                    )
+        step = data.View(ArrayStep(), delay(m, step, cycles, name="axpy_sum_step"))
         for lane in range(L):
-            column = [products[b][lane] for b in range(B)]
-            total = adder_tree(m, column, name=f"axpy_{lane}")
-            for half in range(2):
-                for beat in range(self.config.max_beats):
-                    acc = self.accumulators[half][beat][lane]
-                    with m.If(write[half * self.config.max_beats + beat]):
-                        m.d.sync += acc.eq(Mux(step.first, 0, acc) + total)
-        m.d.sync += [
-            self.axpy_valid.eq(valid & step.axpy & step.last & step.last_beat),
-            self.axpy_half.eq(step.half),
-        ]
+            total = adder_tree(m, [products[b][lane] for b in range(B)], name=f"axpy_{lane}")
+            with m.If(valid & step.axpy):
+                m.d.sync += self.sum[lane].eq(Mux(step.first, 0, self.sum[lane]) + total)
+        m.d.sync += self.sum_valid.eq(valid & step.axpy & step.last)

@@ -63,6 +63,11 @@ class MaskGenerator(wiring.Component):
         This half may be written.  It counts as taken from `claim` until it has been read back.
     claim : In, [2]
     lines : Out, stream of `MaskLine`
+    kept_valid, kept_numerator : Out, [B]
+    kept_local : Out
+        Columns as they are found to be kept, one a bank and cycle, by ascending local index.
+    row_compared : Out
+        Pulses with the last of them.
     busy : Out
     """
 
@@ -83,6 +88,10 @@ class MaskGenerator(wiring.Component):
                 "half_free": Out(2, init=0b11),
                 "claim": In(2),
                 "lines": Out(stream.Signature(MaskLine(config))),
+                "kept_valid": Out(B),
+                "kept_numerator": Out(data.ArrayLayout(config.number.numerator_bits, B)),
+                "kept_local": Out(config.local_bits),
+                "row_compared": Out(1),
                 "busy": Out(1),
             }
         )
@@ -131,6 +140,7 @@ class MaskGenerator(wiring.Component):
             m.d.sync += line_valid.eq(0)
 
         keep = Signal(B)
+        m.d.comb += self.kept_local.eq(compared)
         for b in range(B):
             m.submodules[f"numerators_{b}"] = memory = Sram(numerator_bits, 2 * (1 << local_bits))
             m.d.comb += [
@@ -142,7 +152,10 @@ class MaskGenerator(wiring.Component):
             ]
             above = memory.read_data >= least
             own_column = own_bank[b] & (own_local == compared)
-            m.d.comb += keep[b].eq((compared < in_bank[b]) & (above | own_column))
+            m.d.comb += [
+                keep[b].eq((compared < in_bank[b]) & (above | own_column)),
+                self.kept_numerator[b].eq(memory.read_data),
+            ]
 
         shifted = Signal(data.ArrayLayout(word_bits, B))
         collected = Signal(data.ArrayLayout(word_bits, B))
@@ -187,6 +200,7 @@ class MaskGenerator(wiring.Component):
                     comparing.eq(1),
                 ]
                 with m.If(comparing):
+                    m.d.comb += [self.kept_valid.eq(keep), self.row_compared.eq(row_done)]
                     m.d.sync += collected.eq(shifted)
                     with m.If(word_done):
                         m.d.sync += [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
@@ -13,23 +13,9 @@ from hw.adder_tree import delay
 from hw.fixed import round_shift, saturate
 from hw.mask_generator import total_bits
 from hw.reciprocal import Reciprocal
+from hw.sum_queue import QueuedWord, sum_queue_depth
 
-__all__ = ["FinishedRow", "Normaliser", "ResultWord"]
-
-
-class FinishedRow(data.StructLayout):
-    """A row whose P*V sums stand in one half of the array's accumulators."""
-
-    def __init__(self, config: CoreConfig):
-        super().__init__(
-            {
-                "half": 1,
-                "slot": range(config.memory.query_rows),
-                "token": config.column_bits,
-                "total": total_bits(config),
-                "last": 1,
-            }
-        )
+__all__ = ["Normaliser", "ResultWord"]
 
 
 class ResultWord(data.StructLayout):
@@ -52,10 +38,10 @@ class Normaliser(wiring.Component):
 
     With 1/total ~ y / 2**(16 + n): `m = round_shift(y * multiplier, 16)`.
 
-    Rows wait in a queue behind the pipelined reciprocal, so they are read without a gap:
-    throughput `vector.lanes` elements a cycle, that is `beats * lanes / vector.lanes` cycles a row.
-    The first word is offered `lanes / vector.lanes + 8` cycles after `row_valid`; later if earlier
-    words are not taken.  Very short rows, of fewer than 6 cycles, wait for the reciprocal.
+    A row's multiplier and shift are ready 5 cycles after its total and wait in a queue, so words
+    are read without a gap: throughput `vector.lanes` elements a cycle, that is `lanes /
+    vector.lanes` cycles a word.  A word is offered `lanes / vector.lanes + 2` cycles after it was
+    there; later if earlier words are not taken.
 
     Parameters
     ----------
@@ -63,37 +49,25 @@ class Normaliser(wiring.Component):
 
     Members
     -------
-    multiplier, shift, beats : In
+    multiplier, shift : In
         Quasi-static.
-    row_valid, row : In, `FinishedRow`
-        A row to be normalised.  Cannot be refused: each row occupies a half of the accumulators
-        until `half_read`, so there are never more than two.
-    accumulators : In, [2][max_beats][L]
-    half_read : Out, [2]
-        Pulses when everything of a half has been read.
+    total_valid, total : In
+        Total of the next row.  Cannot be refused: each row holds room in the `SumQueue` from before
+        its total is known until its last word has been taken.
+    i : In, stream of `QueuedWord`
     o : Out, stream of `ResultWord`
         In the order of rows, beats ascending.
     """
 
     def __init__(self, config: CoreConfig):
         self.config = config
-        acc = signed(config.number.accumulator_bits)
         super().__init__(
             {
                 "multiplier": In(MULTIPLIER_BITS),
                 "shift": In(SHIFT_BITS),
-                "beats": In(range(config.max_beats + 1)),
-                "row_valid": In(1),
-                "row": In(FinishedRow(config)),
-                "accumulators": In(
-                    data.ArrayLayout(
-                        data.ArrayLayout(
-                            data.ArrayLayout(acc, config.array.lanes), config.max_beats
-                        ),
-                        2,
-                    )
-                ),
-                "half_read": Out(2),
+                "total_valid": In(1),
+                "total": In(total_bits(config)),
+                "i": In(stream.Signature(QueuedWord(config))),
                 "o": Out(stream.Signature(ResultWord(config))),
             }
         )
@@ -107,51 +81,47 @@ class Normaliser(wiring.Component):
 
         # The row's own multiplier and shift, then a queue of rows that are ready to be read.
         m.submodules.reciprocal = reciprocal = Reciprocal(total_bits(config))
-        m.d.comb += reciprocal.total.eq(self.row.total)
-        scaled_row = data.StructLayout(
+        m.d.comb += reciprocal.total.eq(self.total)
+        scale = data.StructLayout(
             {
-                "row": FinishedRow(config),
                 "multiplier": MULTIPLIER_BITS + 1,
                 "shift": range(total_bits(config) + (1 << SHIFT_BITS)),
             }
         )
-        scaled = Signal(scaled_row)
-        cycles = Reciprocal.LATENCY
+        scaled = Signal(scale)
         m.d.sync += [
-            scaled.row.eq(delay(m, Value.cast(self.row), cycles, name="row")),
             scaled.multiplier.eq(round_shift(reciprocal.y * self.multiplier, RECIPROCAL_BITS)),
             scaled.shift.eq(reciprocal.n + self.shift),
         ]
-        m.submodules.queue = queue = SyncFIFO(width=scaled_row.size, depth=2)
+        m.submodules.queue = queue = SyncFIFO(width=scale.size, depth=sum_queue_depth(config))
+        cycles = Reciprocal.LATENCY + 1
         m.d.comb += [
             queue.w_data.eq(scaled),
-            queue.w_en.eq(delay(m, self.row_valid, cycles + 1, name="row_valid", reset_less=False)),
+            queue.w_en.eq(delay(m, self.total_valid, cycles, name="total_valid", reset_less=False)),
         ]
-        head = data.View(scaled_row, queue.r_data)
-        row = head.row
+        head = data.View(scale, queue.r_data)
 
         # Everything behind the queue moves together; it stops while a word waits.
         advance = Signal()
         m.d.comb += advance.eq(~self.o.valid | self.o.ready)
-        beat = Signal(range(config.max_beats))
+        tag = self.i.payload.tag
         part = Signal(range(max(2, chunks)))
-        reading = queue.r_rdy
+        reading = self.i.valid & queue.r_rdy
         last_part = part == chunks - 1
-        last_beat = beat + 1 == self.beats
+        m.d.comb += [
+            self.i.ready.eq(queue.r_rdy & advance & last_part),
+            queue.r_en.eq(reading & advance & last_part & tag.row_last),
+        ]
         with m.If(reading & advance):
             m.d.sync += part.eq(Mux(last_part, 0, part + 1))
-            with m.If(last_part):
-                m.d.sync += beat.eq(Mux(last_beat, 0, beat + 1))
-                with m.If(last_beat):
-                    m.d.comb += [queue.r_en.eq(1), self.half_read.eq(1 << row.half)]
 
         # Read -> multiply -> shift and assemble.
-        tag = data.StructLayout(
+        stage = data.StructLayout(
             {
                 "valid": 1,
                 "part": part.shape(),
-                "slot": row.slot.shape(),
-                "token": row.token.shape(),
+                "slot": tag.slot.shape(),
+                "token": tag.token.shape(),
                 "beat": self.o.payload.beat.shape(),
                 "last_part": 1,
                 "last": 1,
@@ -159,21 +129,17 @@ class Normaliser(wiring.Component):
                 "shift": scaled.shift.shape(),
             }
         )
-        read_tag, product_tag = Signal(tag), Signal(tag)
-        words = Array(
-            self.accumulators[half][b] for half in range(2) for b in range(config.max_beats)
-        )
-        word = Signal(data.ArrayLayout(signed(acc_bits), lanes))
-        m.d.comb += word.eq(words[Mux(row.half, config.max_beats, 0) + beat])
+        read_tag, product_tag = Signal(stage), Signal(stage)
+        word = self.i.payload.data
         with m.If(advance):
             m.d.sync += [
                 read_tag.valid.eq(reading),
                 read_tag.part.eq(part),
-                read_tag.slot.eq(row.slot),
-                read_tag.token.eq(row.token),
-                read_tag.beat.eq(beat),
+                read_tag.slot.eq(tag.slot),
+                read_tag.token.eq(tag.token),
+                read_tag.beat.eq(tag.beat),
                 read_tag.last_part.eq(last_part),
-                read_tag.last.eq(last_beat & row.last),
+                read_tag.last.eq(tag.last),
                 read_tag.multiplier.eq(head.multiplier),
                 read_tag.shift.eq(head.shift),
                 product_tag.eq(read_tag),

@@ -1,4 +1,4 @@
-"""From dot products to scores and the row's integer maximum."""
+"""From dot products to scores or operands, and the row's integer maximum."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def maximum_bits(config: CoreConfig) -> int:
 class ScoreUnit(wiring.Component):
     """Requantises B dot products a cycle and keeps the row's maximum.
 
-    `score = saturate(round_shift(dot * multiplier, shift))`, fixed point in units of log2.  After
-    the last column of a row the maximum over all banks is rounded up to a whole number.
+    `score = saturate(round_shift(dot * multiplier, shift))`: for softmax fixed point in units of
+    log2, with `narrow` an operand.  After the last column of a row the maximum over all banks is
+    rounded up to a whole number.
 
     Latency: `score_valid` follows `i_valid` by 2 cycles; `maximum_valid` follows the last
     `i_valid` of a row by 4.  Throughput: one step of B columns a cycle; rows may follow each
@@ -35,10 +36,12 @@ class ScoreUnit(wiring.Component):
 
     Members
     -------
-    multiplier, shift : In
-        Quasi-static.
+    narrow : In
+        Saturate to `operand_bits`.  Quasi-static.
     i_valid, i, i_enable, i_last : In
         Dot products as the array emits them.
+    multiplier, shift : In, [B]
+        With the dot products.
     score_valid : Out
     score : Out, [B] signed `score_bits`
     score_enable : Out, [B]
@@ -54,8 +57,9 @@ class ScoreUnit(wiring.Component):
         B, number = config.array.banks, config.number
         super().__init__(
             {
-                "multiplier": In(MULTIPLIER_BITS),
-                "shift": In(SHIFT_BITS),
+                "narrow": In(1),
+                "multiplier": In(data.ArrayLayout(MULTIPLIER_BITS, B)),
+                "shift": In(data.ArrayLayout(SHIFT_BITS, B)),
                 "i_valid": In(1),
                 "i": In(data.ArrayLayout(signed(number.accumulator_bits), B)),
                 "i_enable": In(B),
@@ -81,9 +85,20 @@ class ScoreUnit(wiring.Component):
                 name=f"product_{b}",
                 reset_less=True,
             )
+            shift = Signal(SHIFT_BITS, name=f"shift_{b}", reset_less=True)
+            shifted = round_shift(product, shift)
+            wide = Signal(shifted.shape(), name=f"wide_{b}")
+            m.d.comb += wide.eq(shifted)
             m.d.sync += [
-                product.eq(self.i[b] * self.multiplier),
-                self.score[b].eq(saturate(round_shift(product, self.shift), number.score_bits)),
+                product.eq(self.i[b] * self.multiplier[b]),
+                shift.eq(self.shift[b]),
+                self.score[b].eq(
+                    Mux(
+                        self.narrow,
+                        saturate(wide, number.operand_bits),
+                        saturate(wide, number.score_bits),
+                    )
+                ),
             ]
         m.d.comb += [
             self.score_valid.eq(delay(m, self.i_valid, 2, name="valid", reset_less=False)),

@@ -13,7 +13,7 @@ from hw_tests.engine.measure import Measurement, Workload, measure, synthetic_wo
 from hw_tests.engine.simulate import engine_verilog
 from hw_tests.sim import find_toolchain
 from sim_models.calibration import Sample, errors, fit
-from sim_models.engine import SCHEMA, EngineCalibration, EngineModel
+from sim_models.engine import SCHEMA, EngineCalibration, EngineModel, Operation
 
 __all__ = ["calibrate", "trained_workloads"]
 
@@ -29,7 +29,7 @@ def trained_workloads(config: CoreConfig) -> list[Workload]:
             for layer, head in _LAYERS_AND_HEADS:
                 mask = masks[number, layer, head][: config.memory.query_rows]
                 label = f"digits-256 step {step} layer {layer} head {head} alpha {alpha:g}"
-                workloads.append(Workload(label, "trained masks", mask, 32))
+                workloads.append(Workload(label, "trained masks", mask, Operation(32)))
     return workloads
 
 
@@ -78,7 +78,7 @@ def _sample(measured: Measurement) -> Sample:
         label=work.label,
         split=work.split,
         in_banks=measured.in_banks,
-        head_dim=work.head_dim,
-        generate=work.generate,
+        operation=work.operation,
         measured=measured.cycles,
+        shared=measured.shared,
     )

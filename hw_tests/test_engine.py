@@ -5,118 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from disc.config import CoreConfig, build, preset
+from disc.config import preset
 from disc.hashing import BankHash
 from disc.program import MaskMode
 from golden.capture import capture_all
-from golden.integer import fused_attention
 from golden.integer.quantise import quantise_head
 from hw_tests.crosscheck import choose_hash, job, mismatches, prepare
-from hw_tests.engine import HeadJob, SimulatedHead, simulate
-from hw_tests.sim import choose_seed
+from hw_tests.engine import HeadJob, simulate
+from hw_tests.engine.jobs import array_cycles, check, expected_attention
 
 TINY = preset("tiny")
-
-
-def odd_config() -> CoreConfig:
-    """Nothing in it is a default or, where it need not be, a power of two."""
-    fields = TINY.model_dump() | {"name": "odd"}
-    fields["array"] = {"banks": 8, "lanes": 6, "rows_in_flight": 3}
-    fields["memory"] = {
-        "bank_words": 100,
-        "query_rows": 12,
-        "columns": 88,
-        "head_dim": 20,
-        "mask_word_bits": 8,
-    }
-    fields["number"] = {
-        "operand_bits": 7,
-        "numerator_bits": 9,
-        "accumulator_bits": 26,
-        "score_bits": 15,
-        "score_fraction_bits": 5,
-    }
-    fields["vector"] = {"lanes": 2}
-    return build(fields)
-
-
-def random_job(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, object]:
-    """Return a job of random shape, scales, hash and stalls, and its golden result."""
-    rows = int(rng.integers(1, 2 * config.memory.query_rows))
-    columns = int(rng.integers(1, config.memory.columns + 1))
-    d = int(rng.integers(1, config.memory.head_dim + 1))
-    while 2 * -(-d // config.array.lanes) * -(-columns // config.array.banks) > (
-        config.memory.bank_words
-    ):
-        d = int(rng.integers(1, config.memory.head_dim + 1))
-    spread = rng.choice([0.2, 1.0, 4.0])
-    q, k, v = (rng.normal(scale=spread, size=(n, d)) for n in (rows, columns, columns))
-    head = quantise_head(q, k, v, config)
-    mode = MaskMode(int(rng.integers(3)))
-    command = head.command(
-        config,
-        mode,
-        alpha=float(rng.choice([0.0, 0.5, 2.0])) % (columns + 1),
-        diagonal=bool(rng.integers(2)),
-    )
-    tokens = rng.integers(config.memory.columns, size=rows)
-    mask = None
-    if mode == MaskMode.MASKED:
-        mask = rng.random((rows, columns)) < rng.choice([0.02, 0.3, 0.9])
-        mask[np.arange(rows), rng.integers(columns, size=rows)] = True
-    hash_ = BankHash.random_gf2(
-        config.array.banks, config.local_bits, seed=int(rng.integers(1 << 30))
-    )
-    stall = float(rng.choice([0.0, 0.3, 0.95]))
-    golden = fused_attention(
-        head.q, head.k, head.v, command, config.number, mask=mask, tokens=tokens
-    )
-    item = HeadJob(
-        q=head.q,
-        k=head.k,
-        v=head.v,
-        command=command,
-        hash=hash_,
-        mask=mask,
-        tokens=tokens,
-        stall=stall,
-    )
-    return item, golden
-
-
-def array_cycles(item: HeadJob) -> int:
-    """Sum over rows of `2 * beats * kept columns of the fullest bank`, by definition."""
-    keep = item.mask
-    if keep is None:
-        keep = np.ones((len(item.q), item.command.columns), dtype=bool)
-    bank = item.hash.bank(np.arange(item.command.columns))
-    loads = np.stack([keep[:, bank == b].sum(axis=1) for b in range(item.hash.banks)])
-    return 2 * item.command.beats * int(loads.max(axis=0).sum())
-
-
-def check(item: HeadJob, golden: object, got: SimulatedHead) -> None:
-    np.testing.assert_array_equal(got.out, golden.out)
-    if item.command.mode == MaskMode.GENERATE:
-        np.testing.assert_array_equal(got.mask, golden.mask)
-    counters = got.counters
-    assert counters.dot + counters.axpy == array_cycles(item)
-    assert counters.rows == len(item.q)
-    dense = item.command.mode != MaskMode.MASKED
-    kept = len(item.q) * item.command.columns if dense else int(item.mask.sum())
-    assert counters.kept == kept
-
-
-@pytest.mark.parametrize("config", [TINY, odd_config()], ids=lambda c: c.name)
-@pytest.mark.parametrize("batch", [0, pytest.param(range(1, 12), marks=pytest.mark.full)])
-def test_random_heads(config: CoreConfig, batch: int | range) -> None:
-    """Random shapes, numbers, masks, row lists, hashes and stalls."""
-    for _ in [batch] if isinstance(batch, int) else batch:
-        seed = choose_seed()
-        rng = np.random.default_rng(seed)
-        jobs = [random_job(config, rng) for _ in range(40)]
-        results = simulate(config, [item for item, _ in jobs], seed=seed)
-        for (item, golden), got in zip(jobs, results, strict=True):
-            check(item, golden, got)
 
 
 @pytest.mark.parametrize("name", ["modulo", "xor-fold", "searched"])
@@ -202,7 +100,8 @@ def test_rows_follow_each_other_without_a_gap() -> None:
     ]
     results = simulate(TINY, jobs)
     overheads = [
-        got.counters.cycles - array_cycles(item) for item, got in zip(jobs, results, strict=True)
+        got.counters.cycles - sum(array_cycles(item))
+        for item, got in zip(jobs, results, strict=True)
     ]
     assert overheads[0] == overheads[1]
     assert overheads[0] <= 55
@@ -222,8 +121,8 @@ def test_stalled_mask_lines_hold_up_the_rows() -> None:
         stall=0.99,
     )
     (got,) = simulate(TINY, [item])
-    check(item, fused_attention(head.q, head.k, head.v, command, TINY.number), got)
-    assert got.counters.cycles > 1.2 * array_cycles(item)
+    check(item, expected_attention(TINY, item), got)
+    assert got.counters.cycles > 1.2 * sum(array_cycles(item))
 
 
 def test_an_empty_row_gives_zeros() -> None:

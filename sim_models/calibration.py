@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disc.config import CoreConfig
-from sim_models.engine import EngineConstants, EngineModel, constant_names
+from sim_models.engine import EngineModel, Operation
+from sim_models.schedule import EngineConstants, constant_names
 
 MAX_LATENCY = 48
 """No stage of the engine takes longer; bounds the search."""
@@ -25,14 +26,15 @@ class Sample:
     """`fit`, or the name of a held-out set."""
     in_banks: NDArray[np.bool_]
     """[rows, B, ceil(N / B)]."""
-    head_dim: int
-    generate: bool
+    operation: Operation
     measured: int
     """Cycles."""
+    shared: NDArray[np.bool_] | None = None
+    """With residual sharing the masks made, as `in_banks`."""
 
     def modelled(self, model: EngineModel) -> int:
         """Cycles by the model."""
-        return model.cycles_of_masks(self.in_banks, self.head_dim, generate=self.generate)
+        return model.cycles_of_masks(self.in_banks, self.operation, shared=self.shared)
 
 
 def fit(config: CoreConfig, samples: Sequence[Sample]) -> EngineConstants:
@@ -63,7 +65,7 @@ def fit(config: CoreConfig, samples: Sequence[Sample]) -> EngineConstants:
         moved = False
         for move in _moves():
             values = {name: getattr(best, name) + step for name, step in move.items()}
-            if any(abs(v) > MAX_LATENCY or (v < 0 and n != "generate") for n, v in values.items()):
+            if any(not 0 <= value <= MAX_LATENCY for value in values.values()):
                 continue
             candidate = replace(best, **values)
             candidate_cost = cost(candidate)
@@ -92,16 +94,25 @@ def designed_constants(config: CoreConfig) -> EngineConstants:
     def tree(terms: int) -> int:
         return -(-(terms - 1).bit_length() // 2)
 
+    dot, axpy = 3 + tree(config.array.lanes), 3 + tree(config.array.banks)
     return EngineConstants(
         command=2,
         listing=3,
-        score=10 + tree(config.array.lanes),
-        sums=10 + tree(config.array.banks),
+        score=dot + 7,
+        look_up=dot + 6,
         slot=1,
-        half=1,
+        scale=axpy + 6,
+        word=axpy + 3,
+        room=0,
         deliver=4,
-        generate=-4,
+        deliver_sums=2,
+        dots=dot + 3,
+        deliver_dots=dot + 5,
+        generate=axpy + 4,
         generate_gap=3,
+        half=1,
+        kept=2,
+        deliver_mask=2,
     )
 
 

@@ -1,19 +1,17 @@
-"""Cycle model of the attention engine, row by row.
+"""Cycle model of the engine, row by row.
 
-In the long run a row costs `2 * k * beats` cycles, k being the kept columns of its fullest bank:
-dot and axpy each visit one column of every bank after the other, and rows follow each other
-without a gap.  What remains is filling and draining, and rows so short that listing their columns,
-normalising their results or the way once around the rows in flight takes longer.  `schedule`
-computes both by the recurrence that the hardware obeys; its few constants are measured
-(`sim_models.calibration`).
+In the long run a row costs `k * (beats + axpy_beats)` cycles, k being the kept columns of its
+fullest bank: dot and axpy each visit one column of every bank after the other, and rows follow each
+other without a gap.  What remains is filling and draining, and rows so short that listing their
+columns, reading their sums or the way once around the rows in flight takes longer.
+`sim_models.schedule` computes both by the recurrence that the hardware obeys; its constants are
+measured (`sim_models.calibration`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
-from functools import lru_cache
+from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -22,38 +20,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from disc.config import CoreConfig
+from disc.program import Function
+from sim_models.schedule import EngineConstants, Plan, schedule
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 class CalibrationError(ValueError):
     """A calibration is missing, unreadable or was made for other hardware."""
-
-
-@dataclass(frozen=True)
-class EngineConstants:
-    """Latencies between the stages of a row, in cycles."""
-
-    command: int
-    """Command accepted to first row accepted."""
-    listing: int
-    """Hand-over of a row to the scanners and back, on top of the scan itself."""
-    score: int
-    """Last dot step issued to the row's maximum known."""
-    sums: int
-    """Last axpy step issued to the row offered to the normaliser's reader."""
-    slot: int
-    """Last axpy step issued to the row's slot listing another row."""
-    half: int
-    """Last element read from the accumulators to their half being summed into again."""
-    deliver: int
-    """Last element read from the accumulators to the command's end."""
-    generate: int
-    """When the mask generator is done with a row, less one cycle per column of a bank, counted from
-    when the normaliser could read it: that is later than when the generator can, so it may be
-    negative."""
-    generate_gap: int
-    """From one row to the next in the mask generator, on top of one cycle per column of a bank."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +95,23 @@ def _parse(text: str, source: str) -> EngineCalibration:
 
 
 @dataclass(frozen=True)
+class Operation:
+    """What a command does, apart from its rows and columns."""
+
+    row_dim: int
+    """Elements of a row."""
+    out_dim: int = 0
+    """GELU: elements of a row of sums; 0 stands for `row_dim`."""
+    function: Function = Function.SOFTMAX
+    generate: bool = False
+    """A mask is generated beside."""
+    raw: bool = False
+    """Sums leave instead of normalised results."""
+
+
+@dataclass(frozen=True)
 class EngineModel:
-    """Cycles of attention on one engine of `config`."""
+    """Cycles of commands on one engine of `config`."""
 
     config: CoreConfig
     constants: EngineConstants
@@ -137,12 +126,16 @@ class EngineModel:
             )
         return cls(config, calibration.constants)
 
-    def beats(self, head_dim: int) -> int:
+    def beats(self, row_dim: int) -> int:
         """Words of a row."""
-        return -(-head_dim // self.config.array.lanes)
+        return -(-row_dim // self.config.array.lanes)
 
     def cycles_of_masks(
-        self, in_banks: NDArray[np.bool_], head_dim: int, *, generate: bool = False
+        self,
+        in_banks: NDArray[np.bool_],
+        operation: Operation,
+        *,
+        shared: NDArray[np.bool_] | None = None,
     ) -> int:
         """Return the cycles of one command with these masks.
 
@@ -150,10 +143,10 @@ class EngineModel:
         ----------
         in_banks
             [rows, B, ceil(N / B)] kept columns in bank order, columns >= N not kept.
-        head_dim
-            d.
-        generate
-            Mask generation runs beside.
+        operation
+            What is done with them.
+        shared
+            The masks made, if the kept columns' sums leave too.
         """
         steps = in_banks.sum(axis=2).max(axis=1)
         bits = self.config.memory.mask_word_bits
@@ -161,14 +154,14 @@ class EngineModel:
         words = padded.reshape(*padded.shape[:2], -1, bits).sum(axis=3)
         # An empty word costs a cycle too, except the last, behind which nothing waits.
         scan = np.maximum(words, 1).sum(axis=2) - (words[:, :, -1] == 0)
-        listing = scan.max(axis=1)
-        return self._command(steps, listing, head_dim, in_banks.shape[2] if generate else 0)
+        kept = None if shared is None else shared.sum(axis=2).max(axis=1)
+        return int(self._command(steps, scan.max(axis=1), operation, in_banks.shape[2], kept))
 
     def cycles(
         self,
         rows: int,
         columns: int,
-        head_dim: int,
+        row_dim: int,
         fullest: ArrayLike,
         *,
         generate: bool = False,
@@ -177,7 +170,7 @@ class EngineModel:
 
         Parameters
         ----------
-        rows, columns, head_dim
+        rows, columns, row_dim
             Rows beyond `memory.query_rows` take further commands.
         fullest
             Kept columns of the fullest bank: one (expected) value, or one per row.
@@ -190,6 +183,7 @@ class EngineModel:
             )
         if rows < 1:
             raise ValueError(f"rows: must be at least 1, got {rows}")
+        operation = Operation(row_dim, generate=generate)
         groups = -(-columns // self.config.array.banks)
         words = -(-groups // self.config.memory.mask_word_bits)
         steps = np.broadcast_to(np.asarray(fullest, dtype=float), rows)
@@ -197,104 +191,36 @@ class EngineModel:
         total = 0.0
         for begin in range(0, rows, tile):
             part = steps[begin : begin + tile]
-            listing = np.maximum(part, words)
-            extra = groups if generate else 0
-            total += self._command(part, listing, head_dim, extra)
+            total += self._command(part, np.maximum(part, words), operation, groups, None)
         return total
 
     def _command(
         self,
         steps: NDArray[Any],
         listing: NDArray[Any],
-        head_dim: int,
-        generated_columns: int,
-    ) -> Any:
+        operation: Operation,
+        groups: int,
+        kept: NDArray[Any] | None,
+    ) -> float:
         array, vector = self.config.array, self.config.vector
-        beats = self.beats(head_dim)
+        project = operation.function == Function.PROJECT
+        sums = operation.function == Function.GELU or operation.raw or kept is not None
+        plan = Plan(
+            beats=self.beats(operation.row_dim),
+            axpy_beats=0 if project else self.beats(operation.out_dim or operation.row_dim),
+            reading=array.lanes // vector.lanes,
+            # Two rows of the longest head, and not less than 8: `hw.sum_queue`.
+            room=max(8, 2 * self.config.max_beats),
+            rows_in_flight=array.rows_in_flight,
+            looked_up=operation.function == Function.GELU,
+            normalised=not sums,
+            generated_columns=groups if operation.generate else 0,
+        )
+        again = () if kept is None else tuple(np.maximum(kept, 1).tolist())
         return schedule(
             tuple(np.maximum(steps, 1).tolist()),
             tuple(listing.tolist()),
-            beats,
-            beats * (array.lanes // vector.lanes),
-            array.rows_in_flight,
-            generated_columns,
+            plan,
             self.constants,
+            again,
         )
-
-
-@lru_cache(maxsize=256)
-def schedule(
-    steps: tuple[float, ...],
-    listing: tuple[float, ...],
-    beats: int,
-    reading: int,
-    rows_in_flight: int,
-    generated_columns: int,
-    c: EngineConstants,
-) -> float:
-    """Return the cycles from acceptance of a command to its end.
-
-    The array serves the axpy of the oldest row whose maximum is known and whose accumulator half
-    is free, else the dot of the next row that has been listed; it idles only when there is neither.
-
-    Parameters
-    ----------
-    steps
-        Per row: kept columns of the fullest bank, at least 1.
-    listing
-        Per row: cycles of its scan, the most of any bank: the sum over its mask words of
-        `max(1, kept)`, less 1 if the last word is empty.
-    beats
-        Words of a row.
-    reading
-        Cycles in which the normaliser reads a row.
-    rows_in_flight
-        Slots between listing and axpy.
-    generated_columns
-        Columns in a bank if a mask is generated, else 0.
-    c
-        Measured latencies.
-    """
-    rows = len(steps)
-    listed: list[float] = []
-    scored: list[float] = []
-    axpy_end: list[float] = []
-    read_end: list[float] = []
-    made: list[float] = []
-    time = 0.0
-    while len(axpy_end) < rows:
-        # List as far as slots allow: slot i is that of row i - rows_in_flight.
-        while len(listed) < rows and len(listed) - rows_in_flight < len(axpy_end):
-            i = len(listed)
-            begin = listed[-1] if listed else float(c.command)
-            if i >= rows_in_flight:
-                begin = max(begin, axpy_end[i - rows_in_flight] + c.slot)
-            listed.append(begin + c.listing + listing[i])
-        a, d = len(axpy_end), len(scored)
-        axpy_ready = dot_ready = float("inf")
-        if a < d:
-            axpy_ready = scored[a]
-            if a >= 2:
-                axpy_ready = max(axpy_ready, read_end[a - 2] + c.half)
-                if generated_columns:
-                    axpy_ready = max(axpy_ready, made[a - 2] + c.half)
-        if d < len(listed):
-            dot_ready = listed[d]
-        time = max(time, min(axpy_ready, dot_ready))
-        if axpy_ready <= time:
-            time += steps[a] * beats
-            axpy_end.append(time)
-            offered = time + c.sums
-            read_end.append(max(offered, read_end[-1] if read_end else 0.0) + reading)
-            if generated_columns:
-                begin = max(offered + c.generate, made[-1] + c.generate_gap if made else 0.0)
-                made.append(begin + generated_columns)
-        else:
-            time += steps[d] * beats
-            scored.append(time + c.score)
-    return max(read_end[-1], made[-1] if made else 0.0) + c.deliver
-
-
-def constant_names() -> Sequence[str]:
-    """Names of the constants, in order."""
-    return [f.name for f in fields(EngineConstants)]

@@ -9,43 +9,45 @@ import numpy as np
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from disc.config import loads
-from hw.normaliser import FinishedRow, ResultWord
+from hw.normaliser import ResultWord
+from hw.sum_queue import QueuedWord, sum_queue_depth
 from hw_tests.lib import PAUSES, StreamSink, encode, rng, start
 from hw_tests.lib.clocking import now
-from hw_tests.sim import inputs, outputs, pack_words
+from hw_tests.sim import inputs, outputs
 
 SETTLE = 4
 
 
 @cocotb.test(timeout_time=5, timeout_unit="ms")
 async def normalise(dut: Any) -> None:
-    """Finish rows as the array does, in alternate halves of the accumulators.
+    """Give totals and words of rows as the array and its queue do.
 
     Inputs: `config`, `pause_in`, `pause_out`, `alone` (no row before the last one has left),
     `cases`; for each case n `n.multiplier`, `n.shift`, `n.beats`, `n.rows` (slot, token, total,
-    last) and `n.acc` [rows, max_beats, L].  Outputs for each case: cycles of rows, words and
-    `half_read`, and the words: slot, token, beat, last, data.
+    last) and `n.acc` [rows, max_beats, L].  Outputs for each case: cycles of totals, of words read
+    and of words out, and these: slot, token, beat, last, data.
     """
     given = inputs()
     config = loads(given["config"])
     pause_in, pause_out = PAUSES[given["pause_in"]], PAUSES[given["pause_out"]]
-    dut.normaliser__row_valid.value = 0
+    dut.normaliser__total_valid.value = 0
+    dut.normaliser__i__valid.value = 0
     await start(dut)
     sink = StreamSink(dut, "normaliser__o", ResultWord(config), pause_out)
     for n in range(given["cases"]):
-        for name in ("multiplier", "shift", "beats"):
+        for name in ("multiplier", "shift"):
             getattr(dut, f"normaliser__{name}").value = given[f"{n}.{name}"]
         await ClockCycles(dut.clk, SETTLE)
         sink.received.clear()
         sink.transfers.clear()
-        rows, reads = await _rows(dut, config, given, n, pause_in, sink)
+        totals, reads = await _rows(dut, config, given, n, pause_in, sink)
         words = [
             [word["slot"], word["token"], word["beat"], word["last"], *word["data"]]
             for word in sink.received
         ]
         outputs(
             **{
-                f"{n}.rows": np.array(rows),
+                f"{n}.totals": np.array(totals),
                 f"{n}.reads": np.array(reads),
                 f"{n}.transfers": np.array(sink.transfers),
                 f"{n}.words": np.array(words),
@@ -53,45 +55,48 @@ async def normalise(dut: Any) -> None:
         )
 
 
+def _encoded(config: Any, rows: list[list[int]], acc: np.ndarray, beats: int) -> list[int]:
+    """Return the words of all rows as port values."""
+    shape = QueuedWord(config)
+    words = []
+    for (slot, token, _, last), sums in zip(rows, acc, strict=True):
+        for beat in range(beats):
+            row_last = int(beat == beats - 1)
+            tag = {"slot": slot, "token": token, "beat": beat, "row_last": row_last}
+            tag |= {"last": last & row_last, "kept": 0, "maximum": 0}
+            words.append(encode(shape, {"tag": tag, "data": sums[beat].tolist()}))
+    return words
+
+
 async def _rows(
     dut: Any, config: Any, given: dict[str, Any], n: int, pause: Any, sink: StreamSink
-) -> tuple[list[int], list[tuple[int, int]]]:
-    """Hand in all rows of a case; return cycles of the rows, and (cycle, half) of the reads."""
+) -> tuple[list[int], list[int]]:
+    """Hand in all rows of a case; return cycles of the totals and of the words' reads."""
     edge, random = RisingEdge(dut.clk), rng(f"case {n}")
     pauses = pause.decisions(random)
-    acc_bits = config.number.accumulator_bits
-    half_bits = config.max_beats * config.array.lanes * acc_bits
-    contents = given[f"{n}.acc"]
-    packed = pack_words(contents.reshape(len(contents), -1), acc_bits)
     beats, fields = given[f"{n}.beats"], given[f"{n}.rows"].tolist()
-    shape = FinishedRow(config)
-    halves = [random.getrandbits(half_bits) for _ in range(2)]
-    taken = [False, False]
-    rows: list[int] = []
-    reads: list[tuple[int, int]] = []
-    while len(sink.received) < beats * len(fields):
+    words = _encoded(config, fields, given[f"{n}.acc"], beats)
+    totals: list[int] = []
+    reads: list[int] = []
+    offered = False
+    while len(sink.received) < len(words):
         await edge
-        read = int(dut.normaliser__half_read.value)
-        for half in range(2):
-            if read >> half & 1:
-                assert taken[half], f"half {half} read without a row, at cycle {now()}"
-                taken[half] = False
-                reads.append((now(), half))
-                # Gone at once: the next row may already be summed there.
-                halves[half] = random.getrandbits(half_bits)
-        row = len(rows)
+        if offered and int(dut.normaliser__i__ready.value):
+            reads.append(now())
+            offered = False
+        row = len(totals)
+        # A row's total is known before its first word can be read, and no earlier than there is
+        # room for the word.
+        room = row * beats < len(reads) + sum_queue_depth(config)
         waits = given["alone"] and len(sink.received) < beats * row
-        valid = row < len(fields) and not taken[row % 2] and not waits and not next(pauses)
-        dut.normaliser__row_valid.value = int(valid)
+        valid = row < len(fields) and room and not waits and not next(pauses)
+        dut.normaliser__total_valid.value = int(valid)
+        dut.normaliser__total.value = fields[row][2] if valid else random.getrandbits(8)
         if valid:
-            slot, token, total, last = fields[row]
-            value = {"half": row % 2, "slot": slot, "token": token, "total": total, "last": last}
-            dut.normaliser__row.value = encode(shape, value)
-            halves[row % 2] = packed[row]
-            taken[row % 2] = True
-            rows.append(now() + 1)
-        else:
-            dut.normaliser__row.value = random.getrandbits(shape.size)
-        dut.normaliser__accumulators.value = halves[0] | halves[1] << half_bits
-    assert not any(taken), "a half was never read"
-    return rows, reads
+            totals.append(now() + 1)
+        there = len(reads) < beats * len(totals)
+        offered = offered or (there and (given["alone"] or not next(pauses)))
+        dut.normaliser__i__valid.value = int(offered)
+        dut.normaliser__i__payload.value = words[len(reads)] if offered else 0
+    dut.normaliser__i__valid.value = 0
+    return totals, reads

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from golden.integer.rounding import round_shift, saturate
 from golden.integer.softmax import integer_maximum, requantise_score
 from hw_tests import sim
 from hw_tests.blocks.configs import CONFIGS
@@ -78,8 +79,9 @@ def test_scores_and_maxima(name):
                 "i_last": np.append(last, rng.random(idle) < 0.5),
                 "i": np.concatenate([dots, random_dots(config, rng, idle, around=0)]),
                 "i_enable": np.append(enable @ (1 << np.arange(B)), [0] * idle),
-                "multiplier": np.full(steps + idle, multiplier),
-                "shift": np.full(steps + idle, shift),
+                "multiplier": np.full((steps + idle, B), multiplier),
+                "shift": np.full((steps + idle, B), shift),
+                "narrow": np.zeros(steps + idle, dtype=bool),
             }
         )
     inputs = {port: np.concatenate([part[port] for part in parts]) for port in parts[0]}
@@ -104,3 +106,29 @@ def test_scores_and_maxima(name):
     assert seen > 300
     assert not got["score_valid"][:SCORE_LATENCY].any()
     assert not got["maximum_valid"][:MAXIMUM_LATENCY].any()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_scale_a_column_and_operands(name):
+    """Every bank and cycle has a multiplier and shift of its own; results are operands."""
+    config, seed = CONFIGS[name], sim.choose_seed()
+    rng = np.random.default_rng(seed)
+    B, number, cycles = config.array.banks, config.number, 1500
+    dots = random_dots(config, rng, cycles, around=12)
+    choices = np.array(scales(config, rng))
+    scale = choices[rng.integers(len(choices), size=(cycles, B))]
+    inputs = {
+        "i_valid": rng.random(cycles) < 0.8,
+        "i_last": rng.random(cycles) < 0.3,
+        "i": dots,
+        "i_enable": np.full(cycles, (1 << B) - 1),
+        "multiplier": scale[..., 0],
+        "shift": scale[..., 1],
+        "narrow": np.ones(cycles, dtype=bool),
+    }
+    got = drive(config, "score", inputs, ["score_valid", "score"], seed=seed)
+    golden = saturate(round_shift(dots * scale[..., 0], scale[..., 1]), number.operand_bits)
+    assert 0.05 < (np.abs(golden) < (1 << (number.operand_bits - 1)) - 1).mean() < 0.95
+    valid = np.flatnonzero(inputs["i_valid"][:-SCORE_LATENCY])
+    assert got["score_valid"][valid + SCORE_LATENCY].all()
+    np.testing.assert_array_equal(got["score"][valid + SCORE_LATENCY], golden[valid])

@@ -8,14 +8,19 @@ from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
 from hw.command import FuseLayout, RowEntry
+from hw.dot_queue import DotGroup
 from hw.engine import AttentionEngine, EngineCounters
 from hw.hash import matrix_layout
 from hw.mask_controller import MaskLine
 from hw.sram import Sram
+from hw.sum_stream import SumWord
 
-__all__ = ["TOP", "EngineHarness"]
+__all__ = ["RAW_WORDS", "TOP", "EngineHarness"]
 
 TOP = "engine_harness"
+
+RAW_WORDS = 2048
+"""Words of sums, and groups of dot products, that one command may deliver."""
 
 
 class EngineHarness(wiring.Component):
@@ -23,7 +28,7 @@ class EngineHarness(wiring.Component):
 
     All memories, the engine's too, are loaded and read by the backdoor; `start` runs one command
     over the first `row_count` entries of the row list.  A linear-feedback shift register stalls
-    each of the three streams in a fraction of all cycles.
+    each of the streams in a fraction of all cycles.
 
     Parameters
     ----------
@@ -38,8 +43,8 @@ class EngineHarness(wiring.Component):
         Stall in this many of 256 cycles; 0 never stalls.
     start : In
     busy : Out
-    results, lines : Out
-        Result words and mask lines that have arrived.
+    results, sums, dots, lines : Out
+        Result words, words of sums, groups of dot products and mask lines that have arrived.
     counters : Out
     """
 
@@ -57,6 +62,8 @@ class EngineHarness(wiring.Component):
                 "start": In(1),
                 "busy": Out(1),
                 "results": Out(range(config.query_words + 1)),
+                "sums": Out(range(RAW_WORDS + 1)),
+                "dots": Out(range(RAW_WORDS + 1)),
                 "lines": Out(range(config.mask_lines + 1)),
                 "counters": Out(EngineCounters()),
             }
@@ -68,6 +75,8 @@ class EngineHarness(wiring.Component):
         m.submodules.engine = engine = AttentionEngine(config)
         m.submodules.row_list = rows = Sram(RowEntry(config), config.memory.query_rows)
         m.submodules.result = result = Sram(engine.o.payload.shape(), config.query_words)
+        m.submodules.sum_word = sum_word = Sram(SumWord(config), RAW_WORDS)
+        m.submodules.dot_group = dot_group = Sram(DotGroup(config), RAW_WORDS)
         m.submodules.mask_line = line = Sram(MaskLine(config), config.mask_lines)
 
         # x^32 + x^22 + x^2 + x + 1; three bytes far enough apart to look independent.
@@ -103,9 +112,11 @@ class EngineHarness(wiring.Component):
         with m.Elif(self.busy & (sent != self.row_count)):
             m.d.sync += fetched.eq(1)
 
-        # Results and mask lines: into memories, in order of arrival.
+        # Everything that leaves: into memories, in order of arrival.
         for stream_, memory, count, stall, dice in (
             (engine.o, result, self.results, self.stall_results, noise[11:19]),
+            (engine.sums, sum_word, self.sums, self.stall_results, noise[11:19]),
+            (engine.dots, dot_group, self.dots, self.stall_results, noise[11:19]),
             (engine.masks_out, line, self.lines, self.stall_masks, noise[23:31]),
         ):
             m.d.comb += [
@@ -127,6 +138,8 @@ class EngineHarness(wiring.Component):
                 sent.eq(0),
                 fetched.eq(0),
                 self.results.eq(0),
+                self.sums.eq(0),
+                self.dots.eq(0),
                 self.lines.eq(0),
             ]
         return m

@@ -10,22 +10,29 @@ from numpy.typing import NDArray
 
 from disc.config import CoreConfig
 from disc.hashing import BankHash
-from disc.program import FuseCommand, MaskMode
+from disc.program import Function, FuseCommand, MaskMode
 from hw_tests.engine.simulate import HeadJob, simulate
+from sim_models.engine import Operation
 
 __all__ = ["Measurement", "Workload", "measure", "synthetic_workloads"]
+
+HELD_OUT_DENSITIES = (0.2, 0.7)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A command whose cycles are wanted.  Cycles do not depend on operands, only on the mask."""
+    """A command whose cycles are wanted.
+
+    They do not depend on operands, only on masks: the one that is used, and with `share` the one
+    that is made.
+    """
 
     label: str
     split: str
     mask: NDArray[np.bool_]
     """[rows, columns]; all ones is run as DENSE or GENERATE."""
-    head_dim: int
-    generate: bool = False
+    operation: Operation
+    share: bool = False
 
 
 @dataclass(frozen=True)
@@ -35,50 +42,144 @@ class Measurement:
     workload: Workload
     in_banks: NDArray[np.bool_]
     """The mask in bank order, [rows, B, ceil(N / B)]."""
+    shared: NDArray[np.bool_] | None
+    """With `share`, the mask made, likewise."""
     cycles: int
 
 
 def synthetic_workloads(config: CoreConfig, seed: int) -> list[Workload]:
-    """Return random masks of many shapes: a part to fit on, three parts held out.
+    """Return random masks of many shapes, of every function: a part to fit on, the rest held out.
 
-    The held-out parts have shapes that are no multiples of anything, head dimensions that the fit
-    has not seen, and densities between those of the fit.
+    The held-out parts have shapes that are no multiples of anything, row widths that the fit has
+    not seen, and densities between those of the fit.
     """
-    rng = np.random.default_rng(seed)
+    draw = _Draw(config, np.random.default_rng(seed))
     most_rows, most_columns = config.memory.query_rows, config.memory.columns
-    most_dim = config.memory.head_dim
-    workloads = []
+    most_dim, lanes, banks = config.memory.head_dim, config.array.lanes, config.array.banks
 
-    def add(split: str, rows: int, columns: int, dim: int, density: float, *, generate=False):
-        mask = rng.random((rows, columns)) < density
-        mask[np.arange(rows), rng.integers(columns, size=rows)] = True
-        label = f"{rows}x{columns}, d {dim}, density {density:g}{', generate' * generate}"
-        workloads.append(Workload(label, split, mask, dim, generate))
-
-    def fits(columns: int, dim: int) -> bool:
-        beats = -(-dim // config.array.lanes)
-        return 2 * beats * -(-columns // config.array.banks) <= config.memory.bank_words
-
-    for dim in (config.array.lanes, most_dim):
-        for columns in (config.array.banks, most_columns // 4, most_columns):
-            if not fits(columns, dim):
-                continue
+    for dim in (lanes, most_dim):
+        for columns in (banks, most_columns // 4, most_columns):
+            head = Operation(dim)
             for density in (0.0, 0.1, 0.4, 1.0):
                 for rows in (1, 3, min(48, most_rows)):
-                    add("fit", rows, columns, dim, density)
-            add("fit", 5, columns, dim, 1.0, generate=True)
+                    draw.add("fit", rows, columns, head, density)
+            making = Operation(dim, generate=True)
+            draw.add("fit", 5, columns, making, 1.0)
+            draw.add("fit", 6, columns, making, 1.0, share=True)
+            draw.add("fit", 7, columns, Operation(dim, raw=True), 0.4)
+    for function in (Function.PROJECT, Function.GELU):
+        for dim in (lanes, 4 * lanes):
+            for columns in (banks, most_columns // 4):
+                for density in (0.1, 1.0):
+                    for rows in (1, 9):
+                        draw.add("fit", rows, columns, Operation(dim, 0, function), density)
+
     for rows in (2, 7, min(61, most_rows)):
-        for columns in (config.array.banks + 1, most_columns // 3 | 1):
-            if not fits(columns, most_dim):
-                continue
-            add("unseen shape", rows, columns, most_dim, 0.1)
-            add("unseen shape", rows, columns, most_dim, 1.0)
-            add("unseen shape", rows, columns, most_dim, 1.0, generate=True)
-            add("unseen density", rows, columns, most_dim, 0.2)
-            add("unseen density", rows, columns, most_dim, 0.7)
-            add("unseen head dim", rows, columns, max(1, most_dim // 3), 0.1)
-            add("unseen head dim", rows, columns, max(1, most_dim // 3), 0.4)
-    return workloads
+        for columns in (banks + 1, most_columns // 3 | 1):
+            head, making = Operation(most_dim), Operation(most_dim, generate=True)
+            draw.add("unseen shape", rows, columns, head, 0.1)
+            draw.add("unseen shape", rows, columns, head, 1.0)
+            draw.add("unseen shape", rows, columns, making, 1.0)
+            draw.add("unseen shape", rows, columns, making, 1.0, share=True)
+            third = Operation(max(1, most_dim // 3))
+            for density in HELD_OUT_DENSITIES:
+                draw.add("unseen density", rows, columns, head, density)
+                draw.add("unseen head dim", rows, columns, third, density / 2)
+            wide = Operation(5 * lanes + 1, 0, Function.PROJECT)
+            draw.add("unseen projection", rows, columns, wide, 1.0)
+            draw.add("unseen projection", rows, columns, Operation(lanes, 0, Function.PROJECT), 0.2)
+            unequal = Operation(3 * lanes - 1, 2 * lanes, Function.GELU)
+            draw.add("unseen MLP", rows, columns, unequal, 1.0)
+            draw.add("unseen MLP", rows, columns, unequal, 0.2)
+    return draw.workloads
+
+
+class _Draw:
+    """Collects the workloads that fit a configuration."""
+
+    def __init__(self, config: CoreConfig, rng: np.random.Generator) -> None:
+        self.config, self.rng = config, rng
+        self.workloads: list[Workload] = []
+
+    def add(
+        self,
+        split: str,
+        rows: int,
+        columns: int,
+        operation: Operation,
+        density: float,
+        *,
+        share: bool = False,
+    ) -> None:
+        """Add a command if its columns fit the banks and its rows fit one command."""
+        mask = self.rng.random((rows, columns)) < density
+        mask[np.arange(rows), self.rng.integers(columns, size=rows)] = True
+        function = operation.function.name.lower()
+        width = f"d {operation.row_dim}"
+        if operation.out_dim:
+            width += f" to {operation.out_dim}"
+        label = f"{function} {rows}x{columns}, {width}, density {density:g}"
+        label += ", generate" * operation.generate + ", share" * share + ", raw" * operation.raw
+        workload = Workload(label, split, mask, operation, share)
+        try:
+            command(self.config, workload).validate(self.config)
+        except ValueError:
+            return
+        hash_ = BankHash.modulo(self.config.array.banks, self.config.local_bits)
+        if job(self.config, workload, hash_).tile_rows(self.config) >= rows:
+            self.workloads.append(workload)
+
+
+def command(config: CoreConfig, workload: Workload) -> FuseCommand:
+    """Return the workload's command, second operands behind the first."""
+    operation = workload.operation
+    columns = workload.mask.shape[1]
+    mode = MaskMode.DENSE if workload.mask.all() else MaskMode.MASKED
+    if operation.generate:
+        mode = MaskMode.GENERATE
+    beats = -(-operation.row_dim // config.array.lanes)
+    return FuseCommand(
+        function=operation.function,
+        mode=mode,
+        columns=columns,
+        beats=beats,
+        axpy_beats=-(-operation.out_dim // config.array.lanes),
+        axpy_base=-(-columns // config.array.banks) * beats,
+        row_stride=beats,
+        score_multiplier=1 << 15,
+        score_shift=20,
+        output_multiplier=1 << 15,
+        output_shift=15,
+        threshold=1000,
+        raw=operation.raw,
+        share=workload.share,
+    )
+
+
+def job(config: CoreConfig, workload: Workload, hash_: BankHash) -> HeadJob:
+    """Return the workload with random operands."""
+    rng = np.random.default_rng(0)
+    operation = workload.operation
+    rows, columns = workload.mask.shape
+    limit = 1 << (config.number.operand_bits - 1)
+    out_dim = operation.out_dim or operation.row_dim
+
+    def operands(*shape: int) -> NDArray[np.int64]:
+        return rng.integers(1 - limit, limit, size=shape)
+
+    fused = command(config, workload)
+    gelu = operation.function == Function.GELU
+    return HeadJob(
+        q=operands(rows, operation.row_dim),
+        k=operands(columns, operation.row_dim),
+        v=None if operation.function == Function.PROJECT else operands(columns, out_dim),
+        command=fused,
+        hash=hash_,
+        mask=workload.mask if fused.mode == MaskMode.MASKED else None,
+        tokens=np.arange(rows) % columns,
+        constants=np.tile([0, 1 << 15, 24], (columns, 1)) if gelu else None,
+        table=operands(2 * limit) if gelu else None,
+    )
 
 
 def measure(
@@ -86,46 +187,14 @@ def measure(
 ) -> list[Measurement]:
     """Run the workloads on RTL, without stalls, and return their cycles."""
     workloads = list(workloads)
-    rng = np.random.default_rng(0)
-    jobs = []
-    for workload in workloads:
-        rows, columns = workload.mask.shape
-        dense = bool(workload.mask.all())
-        mode = MaskMode.MASKED
-        if workload.generate:
-            mode = MaskMode.GENERATE
-        elif dense:
-            mode = MaskMode.DENSE
-        beats = -(-workload.head_dim // config.array.lanes)
-        groups = -(-columns // config.array.banks)
-        command = FuseCommand(
-            mode=mode,
-            columns=columns,
-            beats=beats,
-            dot_base=0,
-            axpy_base=groups * beats,
-            score_multiplier=1 << 15,
-            score_shift=20,
-            output_multiplier=1 << 15,
-            output_shift=15,
-            threshold=1000,
-        )
-        q, k, v = (
-            rng.integers(-127, 128, size=(n, workload.head_dim)) for n in (rows, columns, columns)
-        )
-        jobs.append(
-            HeadJob(
-                q=q,
-                k=k,
-                v=v,
-                command=command,
-                hash=hash_,
-                mask=workload.mask if mode == MaskMode.MASKED else None,
-                tokens=np.arange(rows) % columns,
-            )
-        )
+    jobs = [job(config, workload, hash_) for workload in workloads]
     results = simulate(config, jobs, seed=seed)
     return [
-        Measurement(workload, hash_.to_bank_order(workload.mask), result.counters.cycles)
+        Measurement(
+            workload,
+            hash_.to_bank_order(workload.mask),
+            hash_.to_bank_order(result.mask) if workload.share else None,
+            result.counters.cycles,
+        )
         for workload, result in zip(workloads, results, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Run heads of attention on the Verilated engine."""
+"""Run fused operations on the Verilated engine."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from disc.config import CoreConfig
 from disc.hashing import BankHash
-from disc.program import FuseCommand, MaskMode
+from disc.program import Function, FuseCommand, MaskMode
 from disc.verilog import to_verilog
-from hw_tests.engine.harness import TOP, EngineHarness
+from hw_tests.engine.harness import RAW_WORDS, TOP, EngineHarness
 from hw_tests.sim import Built, SimResult, build, run
 
 __all__ = ["Counters", "HeadJob", "SimulatedHead", "build_engine", "engine_verilog", "simulate"]
@@ -23,18 +23,22 @@ Int = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class HeadJob:
-    """One head for the engine.  More rows than the query buffer holds are run in tiles."""
+    """One command for the engine.  More rows than its memories hold are run in tiles."""
 
     q: Int
     """[rows, d], the selected rows only."""
     k: Int
     """[columns, d]."""
-    v: Int
-    """[columns, d]."""
+    v: Int | None = None
+    """[columns, d], or with GELU any number of elements; none for PROJECT."""
     command: FuseCommand
     hash: BankHash
     mask: NDArray[np.bool_] | None = None
-    """[rows, columns] for MASKED."""
+    """[rows, columns] for MASKED; all rows alike if the command says `shared_mask`."""
+    constants: Int | None = None
+    """GELU: [columns, 3], bias, multiplier and shift."""
+    table: Int | None = None
+    """GELU: [2**operand_bits]."""
     tokens: Int | None = None
     """[rows]; 0, 1, ... if left out."""
     stall: float = 0.0
@@ -43,6 +47,24 @@ class HeadJob:
     def row_tokens(self) -> Int:
         """Token index of every row."""
         return np.arange(len(self.q)) if self.tokens is None else np.asarray(self.tokens)
+
+    def slots(self, config: CoreConfig) -> int:
+        """Row slots that the core has for this command."""
+        c, stride = self.command, self.command.stride(config)
+        most = min(config.memory.query_rows, (config.query_words - c.row_base) // stride)
+        if c.mode != MaskMode.DENSE and not c.shared_mask:
+            most = min(most, config.memory.query_rows - c.mask_slot)
+        return most
+
+    def tile_rows(self, config: CoreConfig) -> int:
+        """Rows of one command: as many as there are slots, and as the harness can record."""
+        c, most = self.command, self.slots(config)
+        if c.function == Function.PROJECT:
+            return max(1, min(most, RAW_WORDS // c.groups(config)))
+        if c.function == Function.GELU or c.raw or c.share:
+            parts = config.array.lanes // config.vector.lanes
+            return max(1, min(most, RAW_WORDS // ((1 + c.share) * c.sum_beats() * parts)))
+        return most
 
 
 @dataclass(frozen=True)
@@ -61,7 +83,7 @@ class SimulatedHead:
     """What the engine made of a `HeadJob`."""
 
     out: Int
-    """[rows, d]."""
+    """[rows, d] results or sums, or with PROJECT [rows, columns] dot products."""
     mask: NDArray[np.bool_] | None
     """[rows, columns], with GENERATE."""
     counters: Counters
@@ -69,6 +91,8 @@ class SimulatedHead:
     """The same per row tile, which is a command each."""
     seconds: float
     """Wall time of the simulator between start and end of the commands."""
+    more: dict[str, Int]
+    """Of sums: `total` and `maximum` [rows]; with `share` `kept_out` [rows, d], `kept_total`."""
 
 
 @cache
@@ -83,8 +107,12 @@ def build_engine(config: CoreConfig, *, opt: str = "-O1") -> Built:
         "engine.distributor.bank_*",
         "engine.mask.mask_*",
         "engine.queries_buffer",
+        "engine.column_constants.bank_*",
+        "engine.activation.table.table_*",
         "row_list",
         "result",
+        "sum_word",
+        "dot_group",
         "mask_line",
     )
     public = [(f"{TOP}.{name}", "words") for name in memories]
@@ -115,7 +143,7 @@ def simulate(
         _validate(config, job)
     arrays: dict[str, object] = {"config": config.to_toml(), "jobs": len(jobs)}
     for number, job in enumerate(jobs):
-        arrays |= {f"{number}.{name}": value for name, value in _pack(job).items()}
+        arrays |= {f"{number}.{name}": value for name, value in _pack(config, job).items()}
     result = run(
         built or build_engine(config),
         "hw_tests.engine.bench",
@@ -128,8 +156,18 @@ def simulate(
 
 def _validate(config: CoreConfig, job: HeadJob) -> None:
     rows, d = job.q.shape
-    if job.k.shape != job.v.shape or job.k.shape[1] != d:
-        raise ValueError(f"k, v: want [columns, {d}], got {job.k.shape} and {job.v.shape}")
+    function = job.command.function
+    wide = function == Function.GELU
+    if job.k.shape[1] != d:
+        raise ValueError(f"k: want [columns, {d}], got {job.k.shape}")
+    if function != Function.PROJECT and (
+        job.v is None or len(job.v) != len(job.k) or (not wide and job.v.shape != job.k.shape)
+    ):
+        raise ValueError(f"k, v: want [columns, {d}], got {job.k.shape} and {np.shape(job.v)}")
+    if wide and (job.constants is None or job.table is None):
+        raise ValueError("constants, table: function GELU needs both")
+    if job.slots(config) < 1:
+        raise ValueError("row_stride, mask_slot: no row slot is left")
     if rows < 1:
         raise ValueError("q: needs at least one row")
     if (job.hash.bank_bits, job.hash.local_bits) != (config.bank_bits, config.local_bits):
@@ -143,19 +181,21 @@ def _validate(config: CoreConfig, job: HeadJob) -> None:
         raise ValueError(f"stall: must be in [0, 0.99], got {job.stall}")
 
 
-def _pack(job: HeadJob) -> dict[str, object]:
+def _pack(config: CoreConfig, job: HeadJob) -> dict[str, object]:
     command = job.command.encode()
     packed = {
         "q": job.q,
         "k": job.k,
-        "v": job.v,
+        "slots": job.slots(config),
+        "tile_rows": job.tile_rows(config),
         "tokens": job.row_tokens(),
         "hash": np.array(job.hash.rows, dtype=np.int64),
         "command": np.array(list(command.values()), dtype=np.int64),
         "stall": round(job.stall * 256),
     }
-    if job.mask is not None:
-        packed["mask"] = job.mask
+    for name in ("v", "mask", "constants", "table"):
+        if getattr(job, name) is not None:
+            packed[name] = getattr(job, name)
     return packed
 
 
@@ -166,6 +206,16 @@ def _unpack(config: CoreConfig, job: HeadJob, result: SimResult, number: int) ->
         in_banks = result.outputs[f"{number}.mask"][:, :, : job.command.groups(config)]
         mask = job.hash.from_bank_order(in_banks.astype(bool), job.command.columns)
     total = Counters(*np.sum([list(vars(tile).values()) for tile in tiles], axis=0).tolist())
-    return SimulatedHead(
-        result.outputs[f"{number}.out"], mask, total, tiles, result.outputs[f"{number}.seconds"]
-    )
+    width = job.command.columns if job.v is None else job.v.shape[1]
+    found = {
+        name: result.outputs[f"{number}.{name}"]
+        for name in ("out", "kept_out", "total", "kept_total", "maximum")
+        if f"{number}.{name}" in result.outputs
+    }
+    for name in ("out", "kept_out"):
+        if name in found:
+            beyond = found[name][:, width:]
+            assert not beyond.any(), f"{name}: the lanes beyond the row's elements are not zero"
+            found[name] = found[name][:, :width]
+    out = found.pop("out")
+    return SimulatedHead(out, mask, total, tiles, result.outputs[f"{number}.seconds"], found)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,25 +12,16 @@ from hw_tests.engine.simulate import engine_verilog
 from sim_models.calibration import Sample, designed_constants, errors, fit
 from sim_models.engine import (
     CalibrationError,
-    EngineConstants,
     EngineModel,
+    Operation,
     load_calibration,
-    schedule,
     shipped_calibration,
 )
+from sim_models.schedule import EngineConstants, Plan, constant_names, schedule
 
 TINY = preset("tiny")
-NONE = EngineConstants(
-    command=0,
-    listing=0,
-    score=0,
-    sums=0,
-    slot=0,
-    half=0,
-    deliver=0,
-    generate=0,
-    generate_gap=0,
-)
+NONE = EngineConstants(**dict.fromkeys(constant_names(), 0))
+PLAN = Plan(beats=1, axpy_beats=1, reading=1, room=8, rows_in_flight=4)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -57,49 +49,69 @@ def test_shipped_calibration_is_of_today_s_rtl(name: str) -> None:
 
 def test_long_rows_cost_the_array_and_nothing_else() -> None:
     steps = tuple([10.0] * 30)
-    assert schedule(steps, steps, 2, 1, 4, 0, NONE) == 2 * 10 * 2 * 30 + 10 + 1
+    plan = replace(PLAN, beats=2, axpy_beats=2)
+    assert schedule(steps, steps, plan, NONE) == 2 * 10 * 2 * 30 + 10 + 1
 
 
 def test_by_hand_two_rows() -> None:
     """Listed at 3 and 6; dots 3..5, 6..8; axpy 0 can start at 5 + 4 = 9, axpy 1 at 12."""
-    c = EngineConstants(
-        command=0,
-        listing=1,
-        score=4,
-        sums=5,
-        slot=0,
-        half=0,
-        deliver=7,
-        generate=0,
-        generate_gap=0,
-    )
-    # axpy 0: 9..11, read 16..19; axpy 1: 12..14 -> offered 19, read 19..22, and 7 to deliver.
-    assert schedule((2.0, 2.0), (2.0, 2.0), 1, 3, 4, 0, c) == 22 + 7
+    c = replace(NONE, listing=1, score=4, scale=5, word=2, deliver=7)
+    # axpy 0: 9..11, read 16..19; axpy 1: 12..14 -> readable 19, read 19..22, and 7 to deliver.
+    plan = replace(PLAN, reading=3)
+    assert schedule((2.0, 2.0), (2.0, 2.0), plan, c) == 22 + 7
+
+
+def test_by_hand_projection() -> None:
+    """Listed at 5 and 10; dots of 3 beats 5..11, 11..17; 4 more until the last has left."""
+    c = replace(NONE, listing=3, dots=9, deliver_dots=4)
+    plan = replace(PLAN, beats=3, axpy_beats=0)
+    assert schedule((2.0, 2.0), (2.0, 2.0), plan, c) == 17 + 4
+    # One slot: the second row is listed when the first has left, at 11 + 9 + 5, dot 25..31.
+    assert schedule((2.0, 2.0), (2.0, 2.0), replace(plan, rows_in_flight=1), c) == 31 + 4
+
+
+def test_by_hand_words_wait_for_room() -> None:
+    """Listed at 2; dot 2..4; words of 2 steps, 10 cycles of reading, two of them at a time."""
+    plan = replace(PLAN, axpy_beats=4, reading=10, room=2, normalised=False)
+    # Words end at 6 and 8, are read 6..16 and 16..26; the third begins at 16, is read 26..36; the
+    # fourth begins at 26 and is read 36..46.
+    assert schedule((2.0,), (2.0,), plan, NONE) == 46
+
+
+def test_by_hand_kept_columns_follow_their_row() -> None:
+    """Dot 4..8; axpy 8..12; compared at 12 + 1 + 4 = 17; sum over two columns 19..21."""
+    c = replace(NONE, generate=1, kept=2)
+    plan = replace(PLAN, generated_columns=4, normalised=False)
+    assert schedule((4.0,), (4.0,), plan, c, (2.0,)) == 21 + 1
+    # Dot of a second row runs meanwhile, 12..16, but its axpy waits: 21..25, compared 30, 32..34.
+    assert schedule((4.0, 4.0), (4.0, 4.0), plan, c, (2.0, 2.0)) == 34 + 1
 
 
 def test_slots_and_readers_limit_short_rows() -> None:
     ones = tuple([1.0] * 64)
-    assert schedule(ones, ones, 1, 50, 4, 0, NONE) >= 64 * 50
+    assert schedule(ones, ones, replace(PLAN, reading=50), NONE) >= 64 * 50
     slow_listing = tuple([20.0] * 64)
-    assert schedule(ones, slow_listing, 1, 1, 4, 0, NONE) >= 64 * 20
-    few = schedule(ones, ones, 1, 1, 2, 0, designed_constants(TINY))
-    many = schedule(ones, ones, 1, 1, 8, 0, designed_constants(TINY))
+    assert schedule(ones, slow_listing, PLAN, NONE) >= 64 * 20
+    few, many = (
+        schedule(ones, ones, replace(PLAN, rows_in_flight=slots), designed_constants(TINY))
+        for slots in (2, 8)
+    )
     assert few > many
 
 
 def test_fit_finds_constants_back_and_errors_see_a_wrong_one() -> None:
-    true = EngineConstants(**{**vars(designed_constants(TINY)), "score": 13, "deliver": 5})
+    true = EngineConstants(**{**vars(designed_constants(TINY)), "score": 14, "deliver": 5})
     rng = np.random.default_rng(0)
     model = EngineModel(TINY, true)
     samples = []
-    for i in range(60):
+    for i in range(30):
         rows, columns = int(rng.integers(1, 20)), int(rng.integers(4, 256))
         mask = rng.random((rows, 4, -(-columns // 4))) < rng.choice([0.05, 0.3, 1.0])
         head_dim = int(rng.choice([8, 32, 72]))
-        measured = int(model.cycles_of_masks(mask, head_dim))
-        samples.append(
-            Sample(str(i), "fit" if i % 2 else "held out", mask, head_dim, False, measured)
-        )
+        operation = Operation(head_dim)
+        measured = model.cycles_of_masks(mask, operation)
+        split = "fit" if i % 2 else "held out"
+        samples.append(Sample(str(i), split, mask, operation, measured))
     found = fit(TINY, samples)
     assert errors(TINY, found, samples)["held out"]["worst_error"] == pytest.approx(0, abs=0.005)
     wrong = EngineConstants(**{**vars(true), "score": 48})
