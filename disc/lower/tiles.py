@@ -69,7 +69,7 @@ def room_for_rows(config: CoreConfig, words: int, what: str, *, slots: int = 0) 
     if not full:
         raise ValueError(
             f"{what}: a row takes {words} words, the row buffer has {capacity} in configuration "
-            f"{config.name!r} (memory.query_rows * ceil(memory.head_dim / array.lanes))"
+            f"{config.name!r}; memory.row_words limits it"
         )
     most = min(half or full, slots or config.memory.query_rows)
     return Room(most, (0, capacity // 2) if half else (0,))
