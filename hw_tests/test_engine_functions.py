@@ -45,11 +45,10 @@ def test_many_random_commands(name: str, kind: str) -> None:
     run(ENGINES[name], kind, times=15)
 
 
-def large(config: CoreConfig, function: Function, rows: int) -> HeadJob:
-    """Rows of four beats times all columns that fit the banks."""
+def large(config: CoreConfig, function: Function, rows: int, beats: int = 4) -> HeadJob:
+    """Rows times all columns that fit the banks."""
     rng = np.random.default_rng(1)
     halves = 1 if function == Function.PROJECT else 2
-    beats = 4
     groups = min(config.memory.bank_words // (halves * beats), config.columns_per_bank)
     columns, d = groups * config.array.banks, beats * config.array.lanes
     low = -(1 << (config.number.operand_bits - 1))
@@ -89,3 +88,18 @@ def test_no_bubble_between_columns_and_rows(name: str, function: Function) -> No
         for item, got in zip(items, results, strict=True)
     ]
     assert over[0] == over[1] == over[2], over
+
+
+def test_a_large_projection_fills_the_array() -> None:
+    """All 256 columns of `tiny`, rows of 16 words: nothing but the first row's listing and the way
+    through the pipeline comes on top of `rows * columns of a bank * beats`.
+    """
+    config = ENGINES["tiny"]
+    item = large(config, Function.PROJECT, rows=32, beats=16)
+    (got,) = simulate(config, [item])
+    groups = item.command.groups(config)
+    assert (len(item.q), groups, item.command.beats) == (32, 64, 16)
+    np.testing.assert_array_equal(got.out, item.q @ item.k.T)
+    assert got.counters.dot == 32 * 64 * 16
+    assert got.counters.cycles == 32 * 64 * 16 + groups + 15
+    assert got.counters.dot / got.counters.cycles >= 0.99

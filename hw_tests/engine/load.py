@@ -77,7 +77,9 @@ def constants(dut: Any, config: CoreConfig, hash_: BankHash, base: int, values: 
 
 
 def table(dut: Any, config: CoreConfig, values: np.ndarray) -> None:
-    """Put a function's table [2**operand_bits] beside every bank."""
-    words = pack_words(values[:, None], config.number.operand_bits)
+    """Put a function's table [2**operand_bits], most negative input first, beside every bank."""
+    # Inputs are addresses as they are, so 0 comes first.
+    by_address = np.roll(values, len(values) // 2)
+    words = pack_words(by_address[:, None], config.number.operand_bits)
     for b in range(config.array.banks):
         write_memory(getattr(dut.engine.activation.table, f"table_{b}").words, words)
