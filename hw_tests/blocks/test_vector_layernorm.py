@@ -72,14 +72,17 @@ def lengths(config: CoreConfig) -> list[int]:
     return sorted({1, 2, V, V + 1, 3 * V - 1, 17})
 
 
+def usual_shift(config: CoreConfig, rng: np.random.Generator) -> int:
+    """With which some half of the results saturate."""
+    return 24 - config.number.operand_bits + int(rng.integers(4))
+
+
 def random_cases(config: CoreConfig, rng: np.random.Generator, rows: int) -> list[Case]:
     cases = []
     for channels in lengths(config):
         epsilon = int(rng.choice([0, 1, 1 << 20]))
-        # About half of the results saturate.
-        shift = 24 - config.number.operand_bits + int(rng.integers(4))
         x = residual(config, rng, rows, channels)
-        cases.append(case(config, rng, x, epsilon=epsilon, shift=shift))
+        cases.append(case(config, rng, x, epsilon=epsilon, shift=usual_shift(config, rng)))
     return cases
 
 
@@ -108,7 +111,10 @@ def directed_cases(config: CoreConfig, rng: np.random.Generator) -> list[Case]:
 
 def two_sets_of_vectors(config: CoreConfig, rng: np.random.Generator) -> list[Case]:
     """The second case's vectors are loaded while rows of the first are normalised."""
-    now, then = (case(config, rng, residual(config, rng, 8, 23)) for _ in range(2))
+    now, then = (
+        case(config, rng, residual(config, rng, 8, 23), shift=usual_shift(config, rng))
+        for _ in range(2)
+    )
     then.set["half"] = 1 - now.set["half"]
     words = then.load.pop("load")
     now.inputs["load"] = {**words, "half": np.full(len(words["half"]), then.set["half"])}
@@ -128,7 +134,7 @@ def test_rows_without_and_with_stalls(name):
     )
     results = np.concatenate([one.expected["o"]["data"].ravel() for one in slow])
     limit = (1 << (config.number.operand_bits - 1)) - 1
-    assert 0.2 < (np.abs(results) < limit).mean() < 0.99, "neither mostly saturated nor never"
+    assert 0.1 < (np.abs(results) < limit).mean() < 0.99, "neither mostly saturated nor never"
     latency = LayerNorm(config).latency
     for one, got in zip(free, run(config, "layernorm", [*free, *slow], seed=seed), strict=False):
         words = words_of(one.set["channels"], config.vector.lanes)

@@ -30,7 +30,7 @@ CONFIGS: dict[str, CoreConfig] = {
     "odd": _config(
         "odd",
         8,
-        6,
+        12,
         3,
         operand_bits=6,
         numerator_bits=10,
