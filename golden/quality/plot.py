@@ -23,7 +23,7 @@ _HIGHEST_DB = 60.0
 
 def draw_frontiers(points: Sequence[Point], title: str) -> Figure:
     """Draw PSNR to the dense run, and Fréchet distance to it, over the work saved."""
-    figure = new_figure(11, 4.8, title)
+    figure = new_figure(11, 5.1, title)
     left, right = figure.subplots(1, 2)
     _draw(left, points, lambda p: min(p.quality.psnr_db, _HIGHEST_DB))
     left.set_ylabel("PSNR to the dense run (dB)")
@@ -32,7 +32,7 @@ def draw_frontiers(points: Sequence[Point], title: str) -> Figure:
     right.set_yscale("log")
     right.set_ylabel("Fréchet distance to the dense run")
     right.set_title("lower is better")
-    left.legend(frameon=False)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=6)
     return figure
 
 
