@@ -138,7 +138,7 @@ class Sequencer(wiring.Component):
                 fifo.r_en.eq(accept),
                 tokens.take[queue].eq(accept),
                 tokens.signal[queue].eq(signal),
-                tokens.give[queue].eq(running[queue] & port.done & ~port.failed),
+                tokens.give[queue].eq(running[queue] & port.done),
             ]
             m.d.sync += offered[queue].eq(valid[queue] & ~port.command.ready)
             with m.If(accept):

@@ -7,7 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from disc.program import Queue
-from disc.program.check import MAX_TOKENS
+from disc.program.tokens import MAX_TOKENS
 
 __all__ = ["TokenCounters"]
 

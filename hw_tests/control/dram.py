@@ -70,8 +70,8 @@ class ReadMemory:
         pause: Pause,
     ) -> None:
         self.image, self.bus = image, bus
-        self.words = 0
-        """Words given so far."""
+        self.cycles: list[int] = []
+        """Of every word given."""
         self._latency = latency
         self._in = _Requests(dut, prefix)
         self._valid = getattr(dut, f"{prefix}__data__valid")
@@ -106,7 +106,7 @@ class ReadMemory:
                 due_words.extend((last, place) for place in self._places(raw))
             if offering and self._ready.value:
                 offering = False
-                self.words += 1
+                self.cycles.append(cycle)
             if not offering:
                 offering = bool(due_words) and due_words[0][0] <= cycle
                 offering = offering and not next(self._pauses[1])

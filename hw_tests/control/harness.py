@@ -5,16 +5,23 @@ from __future__ import annotations
 
 from functools import cache
 
+from amaranth.hdl import Module
 from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
 from disc.verilog import to_verilog
 from hw.control.sequencer import Sequencer
-from hw.memory.bus import Bus
+from hw.memory.arbiter import ReadArbiter, WriteArbiter
+from hw.memory.bus import Bus, ReadPort, WritePort
+from hw.memory.lists import ListBuffers, ListReadPort
+from hw.memory.load import LoadUnit
+from hw.memory.reader import RowReader
+from hw.memory.writer import RowWriter
 from hw_tests import sim
 from hw_tests.blocks.harness import SideBySide
 
-__all__ = ["BUSES", "DEPTHS", "blocks", "simulator"]
+__all__ = ["BUSES", "DEPTHS", "Loading", "Sharing", "blocks", "simulator", "sizes_of"]
 
 BUSES = {"tiny": Bus(), "odd": Bus(32, 16), "flat": Bus(128, 4)}
 """By configuration: narrow and wide, and bursts of no more than a command."""
@@ -23,10 +30,84 @@ DEPTHS = {"tiny": 4, "odd": 1, "flat": 2}
 """Commands that a queue holds."""
 
 
+def sizes_of(bus: Bus) -> tuple[int, ...]:
+    """Bytes of a word: less than, as many as, and more than a bus word has."""
+    return 1, 3, bus.word_bytes, 2 * bus.word_bytes + 3
+
+
+class Sharing(wiring.Component):
+    """Three readers and two writers behind one port each."""
+
+    READERS, WRITERS = 3, 2
+
+    def __init__(self, bus: Bus):
+        self.bus = bus
+        self._readers = [RowReader(bus, (5 + 4 * n,)) for n in range(self.READERS)]
+        self._writers = [RowWriter(bus, 7 - 2 * n) for n in range(self.WRITERS)]
+        members = {"read": Out(ReadPort(bus)), "write": Out(WritePort(bus))}
+        for n, reader in enumerate(self._readers):
+            parts = reader.signature.members
+            members |= {f"reader_{n}_rows": parts["rows"], f"reader_{n}_o": parts["o"]}
+        for n, writer in enumerate(self._writers):
+            parts = writer.signature.members
+            members |= {f"writer_{n}_{part}": parts[part] for part in ("rows", "i", "idle")}
+        super().__init__(members)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.reads = reads = ReadArbiter(self.bus, self.READERS, depth=4)
+        m.submodules.writes = writes = WriteArbiter(self.bus, self.WRITERS, depth=5)
+        for n, reader in enumerate(self._readers):
+            m.submodules[f"reader_{n}"] = reader
+            wiring.connect(m, reader.read, reads.ports[n])
+            wiring.connect(m, wiring.flipped(getattr(self, f"reader_{n}_rows")), reader.rows)
+            wiring.connect(m, reader.o, wiring.flipped(getattr(self, f"reader_{n}_o")))
+        for n, writer in enumerate(self._writers):
+            m.submodules[f"writer_{n}"] = writer
+            wiring.connect(m, writer.write, writes.ports[n])
+            for part in ("rows", "i"):
+                port = getattr(self, f"writer_{n}_{part}")
+                wiring.connect(m, wiring.flipped(port), getattr(writer, part))
+            m.d.comb += getattr(self, f"writer_{n}_idle").eq(writer.idle)
+        wiring.connect(m, reads.memory, wiring.flipped(self.read))
+        wiring.connect(m, writes.memory, wiring.flipped(self.write))
+        return m
+
+
+class Loading(wiring.Component):
+    """Load unit and list buffers, with a port to look into them."""
+
+    def __init__(self, config: CoreConfig, bus: Bus):
+        self.config = config
+        self._unit = LoadUnit(config, bus)
+        parts = dict(self._unit.signature.members)
+        del parts["list"], parts["list_write"]
+        self._parts = list(parts)
+        super().__init__({**parts, "look": In(ListReadPort(config.memory.query_rows))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.unit = unit = self._unit
+        m.submodules.lists = lists = ListBuffers(self.config, 2)
+        for name in self._parts:
+            inner, outer = getattr(unit, name), wiring.flipped(getattr(self, name))
+            wiring.connect(m, *((outer, inner) if name == "queue" else (inner, outer)))
+        wiring.connect(m, unit.list_write, lists.write)
+        wiring.connect(m, unit.list, lists.read_0)
+        wiring.connect(m, wiring.flipped(self.look), lists.read_1)
+        return m
+
+
 def blocks(config: CoreConfig) -> dict[str, wiring.Component]:
     """Return one of each block."""
     bus = BUSES[config.name]
-    return {"sequencer": Sequencer(config, bus, DEPTHS[config.name])}
+    return {
+        "sequencer": Sequencer(config, bus, DEPTHS[config.name]),
+        "reader": RowReader(bus, sizes_of(bus)),
+        **{f"writer_{n}": RowWriter(bus, size) for n, size in enumerate(sizes_of(bus))},
+        "sharing": Sharing(bus),
+        "loading": Loading(config, bus),
+    }
 
 
 @cache

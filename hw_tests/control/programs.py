@@ -10,8 +10,8 @@ import numpy as np
 
 from disc.config import CoreConfig
 from disc.program import COMMANDS, Command, Fence, Queue
-from disc.program.check import MAX_TOKENS
 from disc.program.encoding import WORD_BYTES, pack
+from disc.program.tokens import MAX_TOKENS
 
 __all__ = ["ProgramCase", "Rules", "random_commands"]
 

@@ -80,7 +80,7 @@ class Units:
                     self._done[queue].value = 1
                     self._failed[queue].value = int(failed)
                 left[queue] = max(0, left[queue] - 1)
-                ready[queue] = not left[queue] and not next(self._pauses[queue])
+                ready[queue] = not next(self._pauses[queue])
                 self._ports[queue][1].value = int(ready[queue])
 
 
@@ -144,7 +144,7 @@ async def programs(dut: Any) -> None:
         for name, cycles in (("starts", units.starts), ("ends", units.ends)):
             result[f"{n}.{name}"] = np.array([cycles.get(i, -1) for i in range(len(words))])
         result[f"{n}.begin"] = begin
-        before = memory.words
+        before = len(memory.cycles)
         await ClockCycles(dut.clk, 30)
-        assert memory.words == before, "still reading"
+        assert len(memory.cycles) == before, "still reading"
     outputs(**result)

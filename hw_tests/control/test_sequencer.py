@@ -127,17 +127,20 @@ def test_errors_stop_the_program_and_name_the_command(name):
 
     used = CommandLayout(LoadTable, config).size
     own, fence = table(wait=LOAD.bit), pack(Fence(), config)
-    wrong = {
-        E.ZERO: 0,
-        E.OPCODE: 7 | 1 << 40,
-        E.PADDING: pack(table(), config) | 1 << int(rng.integers(used, WORD_BITS)),
-        E.TOKENS: pack(own, config),
-    }
+    signalling = fence | LOAD.bit << layout(Fence, config)["signal"][0]
+    wrong = [
+        (E.ZERO, 0),
+        (E.OPCODE, 7 | 1 << 40),
+        (E.OPCODE, 31),
+        (E.OPCODE, 1 << 500),
+        (E.PADDING, pack(table(), config) | 1 << used),
+        (E.PADDING, pack(table(), config) | 1 << WORD_BITS - 1),
+        (E.TOKENS, pack(own, config)),
+        (E.TOKENS, signalling),
+    ]
     behaviour = {"busy": (1, 80), "latency": (1, 30), "pause": "bernoulli"}
     cases = []
-    for error, word in [*wrong.items(), (E.OPCODE, 31), (E.OPCODE, 1 << 500), (E.TOKENS, 0)]:
-        if error == E.TOKENS and not word:
-            word = fence | LOAD.bit << layout(Fence, config)["signal"][0]
+    for error, word in wrong:
         case = ProgramCase.of(ahead(), config, error=(error, 9), **behaviour)
         cases.append(with_words(case, *after(word)))
         cases.append(ProgramCase.of(ahead(), config, **behaviour))
@@ -154,11 +157,18 @@ def test_errors_stop_the_program_and_name_the_command(name):
     cases.append(
         ProgramCase.of(failing, config, error=(E.FAILED, 2), complete=-1, fails=[2], **behaviour)
     )
+    # Offers to units that are not ready stand while another queue fails.
+    slow = {"busy": (1, 4), "pause": "mostly_stalled"}
+    for fails in range(3):
+        commands = [command for _ in range(4) for command in (record(), table())]
+        index = 2 * fails + 1
+        fault = {"error": (E.FAILED, index), "complete": -1, "fails": [index]}
+        cases.append(ProgramCase.of(commands, config, **fault, **slow))
     cases.append(ProgramCase.of([table()], config, error=(E.ADDRESS, 0), complete=0, address=32))
     cases.append(ProgramCase.of([], config))
     cases.append(ProgramCase.of(ahead(20), config, **behaviour))
     got = run(config, cases, seed)
-    n = len(cases) - 4
+    n = len(cases) - 7
     assert got[f"{n}.starts"][3] == -1, "its token was not given"
     assert (got[f"{n}.starts"][5:] == -1).all()
 
