@@ -104,7 +104,7 @@ def test_fit_finds_constants_back_and_errors_see_a_wrong_one() -> None:
     rng = np.random.default_rng(0)
     model = EngineModel(TINY, true)
     samples = []
-    for i in range(30):
+    for i in range(60):
         rows, columns = int(rng.integers(1, 20)), int(rng.integers(4, 256))
         mask = rng.random((rows, 4, -(-columns // 4))) < rng.choice([0.05, 0.3, 1.0])
         head_dim = int(rng.choice([8, 32, 72]))
