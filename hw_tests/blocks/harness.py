@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 from disc.config import CoreConfig
 from disc.verilog import to_verilog
 from hw.adder_tree import adder_tree
+from hw.column_constants import ColumnConstants
 from hw.distributor import BankDistributor
 from hw.dpu_array import DpuArray
 from hw.hash import BankHash
@@ -75,6 +76,7 @@ def blocks(config: CoreConfig) -> dict[str, wiring.Component]:
     parts: dict[str, wiring.Component] = {
         "hash": BankHash(config),
         "distributor": BankDistributor(config),
+        "constants": ColumnConstants(config),
         "controller": MaskController(config),
         "generator": MaskGenerator(config),
         "score": ScoreUnit(config),

@@ -90,7 +90,13 @@ def _from_bits(shape: Any, bits: np.ndarray) -> Any:
         count = len(bits)
         flat = bits[:, : shape.size].reshape(count * shape.length, -1)
         value = _from_bits(shape.elem_shape, flat)
-        return value.reshape(count, shape.length, *value.shape[1:])
+
+        def by_element(values: np.ndarray) -> np.ndarray:
+            return values.reshape(count, shape.length, *values.shape[1:])
+
+        if isinstance(value, dict):
+            return {key: by_element(values) for key, values in value.items()}
+        return by_element(value)
     cast = Shape.cast(shape)
     weights = np.int64(1) << np.arange(cast.width)
     if cast.signed:
