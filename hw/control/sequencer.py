@@ -18,7 +18,7 @@ from hw.memory.bus import Bus, ReadPort
 
 __all__ = ["Sequencer"]
 
-_MOST_DEPTH = 64
+_LEAST_DEPTH, _MOST_DEPTH = 2, 64
 
 
 class Sequencer(wiring.Component):
@@ -41,7 +41,7 @@ class Sequencer(wiring.Component):
     config : CoreConfig
     bus : Bus
     depth : int
-        Commands that each queue holds; no program needs more than 1.
+        Commands that each queue holds.  Programs run with any; more lets queues run further ahead.
 
     Members
     -------
@@ -67,8 +67,8 @@ class Sequencer(wiring.Component):
     LATENCY = 3
 
     def __init__(self, config: CoreConfig, bus: Bus, depth: int = 4):
-        if not 1 <= depth <= _MOST_DEPTH:
-            raise ValueError(f"depth: must be in [1, {_MOST_DEPTH}], got {depth}")
+        if not _LEAST_DEPTH <= depth <= _MOST_DEPTH:
+            raise ValueError(f"depth: must be in [{_LEAST_DEPTH}, {_MOST_DEPTH}], got {depth}")
         self.config, self.bus, self.depth = config, bus, depth
         super().__init__(
             {

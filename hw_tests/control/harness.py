@@ -26,7 +26,7 @@ __all__ = ["BUSES", "DEPTHS", "Loading", "Sharing", "blocks", "simulator", "size
 BUSES = {"tiny": Bus(), "odd": Bus(32, 16), "flat": Bus(128, 4)}
 """By configuration: narrow and wide, and bursts of no more than a command."""
 
-DEPTHS = {"tiny": 4, "odd": 1, "flat": 2}
+DEPTHS = {"tiny": 4, "odd": 2, "flat": 3}
 """Commands that a queue holds."""
 
 

@@ -174,8 +174,8 @@ def test_errors_stop_the_program_and_name_the_command(name):
 
 
 def test_depth_and_bus_are_checked():
-    with pytest.raises(ValueError, match=r"depth: must be in \[1, 64\], got 0"):
-        Sequencer(TINY, Bus(), 0)
+    with pytest.raises(ValueError, match=r"depth: must be in \[2, 64\], got 1"):
+        Sequencer(TINY, Bus(), 1)
     with pytest.raises(ValueError, match=r"word_bits: must be a power of two in \[32, 512\], got"):
         Bus(48)
     with pytest.raises(ValueError, match=r"burst: must be a power of two in \[8, 256\], got 4"):
