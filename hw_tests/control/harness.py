@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 from disc.config import CoreConfig
 from disc.verilog import to_verilog
 from hw.control.sequencer import Sequencer
+from hw.memory.address import RowAddresses
 from hw.memory.arbiter import ReadArbiter, WriteArbiter
 from hw.memory.bus import Bus, ReadPort, WritePort
 from hw.memory.lists import ListBuffers, ListReadPort
@@ -21,7 +22,7 @@ from hw.memory.writer import RowWriter
 from hw_tests import sim
 from hw_tests.blocks.harness import SideBySide
 
-__all__ = ["BUSES", "DEPTHS", "Loading", "Sharing", "blocks", "simulator", "sizes_of"]
+__all__ = ["BUSES", "DEPTHS", "Addressing", "Loading", "Sharing", "blocks", "simulator", "sizes_of"]
 
 BUSES = {"tiny": Bus(), "odd": Bus(32, 16), "flat": Bus(128, 4)}
 """By configuration: narrow and wide, and bursts of no more than a command."""
@@ -74,6 +75,24 @@ class Sharing(wiring.Component):
         return m
 
 
+class Addressing(wiring.Component):
+    """Row addresses by a list whose entry s is token `7 * s + 3`."""
+
+    def __init__(self, most_rows: int = 60):
+        self._unit = RowAddresses(most_rows)
+        parts = self._unit.signature.members
+        super().__init__({name: parts[name] for name in ("run", "rows")})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.unit = unit = self._unit
+        wiring.connect(m, wiring.flipped(self.run), unit.run)
+        wiring.connect(m, unit.rows, wiring.flipped(self.rows))
+        with m.If(unit.en):
+            m.d.sync += unit.token.eq(7 * unit.entry + 3)
+        return m
+
+
 class Loading(wiring.Component):
     """Load unit and list buffers, with a port to look into them."""
 
@@ -105,6 +124,7 @@ def blocks(config: CoreConfig) -> dict[str, wiring.Component]:
         "sequencer": Sequencer(config, bus, DEPTHS[config.name]),
         "reader": RowReader(bus, sizes_of(bus)),
         **{f"writer_{n}": RowWriter(bus, size) for n, size in enumerate(sizes_of(bus))},
+        "addressing": Addressing(),
         "sharing": Sharing(bus),
         "loading": Loading(config, bus),
     }

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from amaranth.hdl import Shape
 
 from hw.memory.bus import Bus
 from hw.memory.packer import ByteWord
@@ -16,7 +17,8 @@ from hw.memory.writer import RowWriter
 from hw_tests import sim
 from hw_tests.blocks.configs import CONFIGS
 from hw_tests.blocks.vectors import to_bytes
-from hw_tests.control.harness import BUSES, Sharing, simulator, sizes_of
+from hw_tests.control.harness import BUSES, Addressing, Sharing, simulator, sizes_of
+from hw_tests.lib import PAUSES
 
 IMAGE = 4096
 STALLS = (
@@ -231,6 +233,45 @@ def test_arbiters(name):
     got = run(name, cases, image, seed=seed, ports=ports, sizes=sizes)
     ends = [got[f"{len(cases) - 1}.taken.sharing__reader_{n}"][-1] for n in range(3)]
     assert max(ends) - min(ends) < 40, "requesters take turns"
+
+
+def test_addresses_of_runs_that_follow_each_other():
+    """Counted and gathered rows, runs without any; one row a cycle, from run to run."""
+    seed = sim.choose_seed()
+    rng = np.random.default_rng(seed)
+    parts = Addressing().signature.members
+    shapes = {name: parts[name].signature.members["payload"].shape for name in ("run", "rows")}
+    given: dict[str, Any] = {
+        "block": "addressing",
+        "sources": np.array(["run"]),
+        "sinks": np.array(["rows"]),
+        "widths": np.array([Shape.cast(shape).width for shape in shapes.values()]),
+        "cases": 1 + len(PAUSES),
+    }
+    wanted = []
+    for n, pause in enumerate((*PAUSES, "never")):
+        count, least = 25, int(n == len(PAUSES))
+        run = {
+            "rows": rng.integers(least, 12, count),
+            "base": rng.integers(0, 1 << 40, count),
+            "stride": rng.integers(0, 1 << 24, count),
+            "length": rng.integers(1, 1 << 16, count),
+            "gather": rng.integers(0, 2, count),
+        }
+        row = np.concatenate([np.arange(rows) for rows in run["rows"]])
+        of = np.repeat(np.arange(count), run["rows"])
+        token = np.where(run["gather"][of], 7 * row + 3, row)
+        address = (run["base"][of] + token * run["stride"][of]) % (1 << 40)
+        wanted.append(to_bytes(shapes["rows"], {"address": address, "length": run["length"][of]}))
+        given |= {f"{n}.pause_in": pause, f"{n}.pause_out": pause}
+        given |= {f"{n}.in.run": to_bytes(shapes["run"], run), f"{n}.count.rows": len(row)}
+    module = "hw_tests.blocks.vector_bench"
+    got = sim.run(simulator(CONFIGS["tiny"]), module, seed=seed, inputs=given).outputs
+    for n, words in enumerate(wanted):
+        assert np.array_equal(got[f"{n}.out.rows"], words), f"case {n}, seed {seed}"
+    cycles = got[f"{len(PAUSES)}.cycles.rows"]
+    assert (np.diff(cycles) == 1).all()
+    assert cycles[0] - got[f"{len(PAUSES)}.cycles.run"][0] == 4
 
 
 def test_sizes_are_checked():
