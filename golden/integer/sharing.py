@@ -4,7 +4,8 @@ At a refresh `residual = dense - masked` is kept per query row and head; until t
 result of a row is `masked + residual`.  Both are normalised with `sharing_guard_bits` below a unit
 of the result and rounded once, after the sum.
 
-Hardware gets both from one pass over the columns: the kept ones first, a copy of sums and total,
+Both can come from one pass over the columns (the array as built takes a second one over the kept
+columns; the values are the same): the kept ones first, a copy of sums and total,
 then the dropped ones on top.
 """
 
