@@ -23,6 +23,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 MAX_MEMORY_WORDS = 4096
 """Most words of any one memory."""
 
+COMMAND_BITS = 512
+"""Bits of a word of a program, and most bits of a word of the bus."""
+
+PAGE_BYTES = 4096
+"""An AXI burst stays within such a page."""
+
 
 class ConfigError(ValueError):
     """A configuration is unknown, unreadable or out of range.  The message says which field."""
@@ -77,8 +83,8 @@ class NumberConfig(Section):
 
     operand_bits: Annotated[int, Field(ge=4, le=8)] = 8
     """Signed q, k, v and results."""
-    numerator_bits: Annotated[int, Field(ge=4, le=12)] = 8
-    """Unsigned softmax numerators."""
+    numerator_bits: Annotated[int, Field(ge=4, le=12)] = 10
+    """Unsigned softmax numerators.  8 are enough for 256 tokens; at 1,024 they lose 6 dB."""
     accumulator_bits: Annotated[int, Field(ge=24, le=48)] = 32
     """Signed accumulators of both reductions."""
     score_bits: Annotated[int, Field(ge=12, le=20)] = 16
@@ -98,6 +104,44 @@ class VectorConfig(Section):
 
     lanes: Annotated[int, Field(ge=1, le=128)]
     """Elements normalised per cycle; divides `array.lanes`."""
+    max_channels: Annotated[int, Field(ge=8, le=4096)] = 1152
+    """Longest row of the residual stream.  DiT-XL/2 and PixArt-Sigma are 1,152 wide."""
+
+
+class BusConfig(Section):
+    """A core's port to DRAM."""
+
+    word_bits: Annotated[int, Field(ge=32, le=COMMAND_BITS)] = 128
+    """Bits of a word, one a cycle in each direction."""
+    burst: Annotated[int, Field(ge=1, le=256)] = 16
+    """Most words of a read request, which never crosses a multiple of so many words."""
+
+    _word_bits = field_validator("word_bits", "burst")(_power_of_two)
+
+    @model_validator(mode="after")
+    def _fits(self) -> BusConfig:
+        if self.burst * self.word_bits < COMMAND_BITS:
+            raise ValueError(
+                f"burst must be at least {COMMAND_BITS // self.word_bits} with word_bits "
+                f"{self.word_bits}, so that a command fits into a request, got {self.burst}"
+            )
+        if self.burst * self.word_bits > 8 * PAGE_BYTES:
+            raise ValueError(
+                f"burst must be at most {8 * PAGE_BYTES // self.word_bits} with word_bits "
+                f"{self.word_bits}, so that a request stays in {PAGE_BYTES} bytes, "
+                f"got {self.burst}"
+            )
+        return self
+
+    @property
+    def word_bytes(self) -> int:
+        """Bytes of a word."""
+        return self.word_bits // 8
+
+    @property
+    def offset_bits(self) -> int:
+        """Bits of a byte's position in its word."""
+        return self.word_bytes.bit_length() - 1
 
 
 class SelectorConfig(Section):
@@ -146,6 +190,7 @@ class CoreConfig(Section):
     number: NumberConfig = NumberConfig()
     vector: VectorConfig
     selector: SelectorConfig = SelectorConfig()
+    bus: BusConfig = BusConfig()
     dram: DramConfig
 
     @model_validator(mode="after")
@@ -250,13 +295,6 @@ class CoreConfig(Section):
     def digest(self) -> str:
         """First 12 hex digits of SHA-256 over all fields but the name."""
         fields = self.model_dump(exclude={"name"})
-        # What the attention core of this release does not use must not rename its configurations:
-        # Verilog headers and calibrations carry the digest.
-        for field in ("residual_bits", "sharing_bits", "sharing_guard_bits"):
-            if fields["number"][field] == NumberConfig.model_fields[field].default:
-                del fields["number"][field]
-        if not fields["memory"]["row_words"]:
-            del fields["memory"]["row_words"]
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -313,8 +351,15 @@ _PRESETS: dict[str, dict[str, Any]] = {
         "cores": 4,
         "clock_mhz": 500.0,
         "array": {"banks": 16, "lanes": 24},
-        "memory": {"bank_words": 1024, "query_rows": 256, "columns": 1024, "head_dim": 72},
+        "memory": {
+            "bank_words": 1024,
+            "query_rows": 256,
+            "columns": 1024,
+            "row_words": 2048,
+            "head_dim": 72,
+        },
         "vector": {"lanes": 8},
+        "bus": {"word_bits": 256},
         "dram": {"kind": "LPDDR5-6400", "channels": 4},
     },
     # About the dense peak of an A100 in FP16 (312 TFLOPS) and its memory bandwidth, since that
@@ -324,7 +369,13 @@ _PRESETS: dict[str, dict[str, Any]] = {
         "cores": 128,
         "clock_mhz": 1000.0,
         "array": {"banks": 16, "lanes": 72},
-        "memory": {"bank_words": 1024, "query_rows": 256, "columns": 4096, "head_dim": 72},
+        "memory": {
+            "bank_words": 1024,
+            "query_rows": 256,
+            "columns": 4096,
+            "row_words": 4096,
+            "head_dim": 72,
+        },
         "vector": {"lanes": 24},
         "dram": {"kind": "HBM2E-3.2", "channels": 40},
     },

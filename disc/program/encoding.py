@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from disc.config import CoreConfig
+from disc.config import COMMAND_BITS, CoreConfig
 from disc.program.array import Mlp, Project
 from disc.program.attend import Attend
 from disc.program.fields import Command
@@ -12,7 +12,7 @@ from disc.program.load import LoadColumns, LoadConstants, LoadList, LoadMasks, L
 from disc.program.store import Fence, Select, StoreMasks
 from disc.program.vector import Forecast, Norm, Record
 
-WORD_BITS = 512
+WORD_BITS = COMMAND_BITS
 """Bits of a command word, in memory least significant byte first."""
 
 WORD_BYTES = WORD_BITS // 8

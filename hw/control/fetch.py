@@ -6,9 +6,10 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from disc.config import BusConfig
 from disc.program.encoding import WORD_BITS, WORD_BYTES
 from disc.program.fields import ADDRESS_BITS
-from hw.memory.bus import Bus, ReadPort
+from hw.memory.bus import ReadPort
 
 __all__ = ["COUNT_BITS", "CommandFetch"]
 
@@ -37,7 +38,7 @@ class CommandFetch(wiring.Component):
     o : Out, stream of command words
     """
 
-    def __init__(self, bus: Bus):
+    def __init__(self, bus: BusConfig):
         self.bus = bus
         super().__init__(
             {

@@ -7,14 +7,14 @@ from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
-from disc.config import CoreConfig
+from disc.config import BusConfig, CoreConfig
 from disc.program import COMMANDS, WORD_BITS, Fence, Queue
 from disc.program.encoding import WORD_BYTES
 from disc.program.fields import ADDRESS_BITS
 from hw.control.fetch import COUNT_BITS, CommandFetch
 from hw.control.layouts import CommandLayout, ProgramError, QueueLayout, QueuePort
 from hw.control.tokens import TokenCounters
-from hw.memory.bus import Bus, ReadPort
+from hw.memory.bus import ReadPort
 
 __all__ = ["Sequencer"]
 
@@ -39,7 +39,7 @@ class Sequencer(wiring.Component):
     Parameters
     ----------
     config : CoreConfig
-    bus : Bus
+    bus : BusConfig
     depth : int
         Commands that each queue holds.  Programs run with any; more lets queues run further ahead.
 
@@ -66,7 +66,7 @@ class Sequencer(wiring.Component):
 
     LATENCY = 3
 
-    def __init__(self, config: CoreConfig, bus: Bus, depth: int = 4):
+    def __init__(self, config: CoreConfig, bus: BusConfig, depth: int = 4):
         if not _LEAST_DEPTH <= depth <= _MOST_DEPTH:
             raise ValueError(f"depth: must be in [{_LEAST_DEPTH}, {_MOST_DEPTH}], got {depth}")
         self.config, self.bus, self.depth = config, bus, depth

@@ -7,7 +7,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
-from hw.memory.bus import Bus, ReadPort, WritePort
+from disc.config import BusConfig
+from hw.memory.bus import ReadPort, WritePort
 
 __all__ = ["ReadArbiter", "WriteArbiter"]
 
@@ -38,7 +39,7 @@ def _round_robin(m: Module, wants: list, take) -> Signal:
 
 
 class _Arbiter(wiring.Component):
-    def __init__(self, bus: Bus, count: int, depth: int, port: type):
+    def __init__(self, bus: BusConfig, count: int, depth: int, port: type):
         for name, value in (("count", count), ("depth", depth)):
             if value < 1:
                 raise ValueError(f"{name}: must be at least 1, got {value}")
@@ -73,7 +74,7 @@ class ReadArbiter(_Arbiter):
 
     Parameters
     ----------
-    bus : Bus
+    bus : BusConfig
     count : int
         Requesters.
     depth : int
@@ -85,7 +86,7 @@ class ReadArbiter(_Arbiter):
     memory : Out, `ReadPort`
     """
 
-    def __init__(self, bus: Bus, count: int, depth: int = 16):
+    def __init__(self, bus: BusConfig, count: int, depth: int = 16):
         super().__init__(bus, count, depth, ReadPort)
 
     def elaborate(self, platform):
@@ -123,7 +124,7 @@ class WriteArbiter(_Arbiter):
     Parameters and members as for `ReadArbiter`, with `WritePort`.
     """
 
-    def __init__(self, bus: Bus, count: int, depth: int = 64):
+    def __init__(self, bus: BusConfig, count: int, depth: int = 64):
         super().__init__(bus, count, depth, WritePort)
 
     def elaborate(self, platform):

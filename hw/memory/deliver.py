@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from disc.config import CoreConfig
+from disc.config import BusConfig, CoreConfig
 from disc.program import (
     LoadColumns,
     LoadConstants,
@@ -23,7 +23,6 @@ from hw.control.layouts import QueueLayout
 from hw.distributor import OperandWord
 from hw.engine import QueryWord
 from hw.mask_controller import MaskLine
-from hw.memory.bus import Bus
 from hw.memory.lists import ListWritePort
 from hw.memory.packer import ByteWord
 from hw.vector.lookup import TableEntry
@@ -31,7 +30,7 @@ from hw.vector.lookup import TableEntry
 __all__ = ["Deliverer", "word_bytes"]
 
 
-def word_bytes(config: CoreConfig, bus: Bus) -> dict[type, int]:
+def word_bytes(config: CoreConfig, bus: BusConfig) -> dict[type, int]:
     """Return how wide the words are that each command wants to be given."""
     return {
         LoadList: sizes.ENTRY_BYTES,
@@ -52,7 +51,7 @@ class Deliverer(wiring.Component):
     Parameters
     ----------
     config : CoreConfig
-    bus : Bus
+    bus : BusConfig
 
     Members
     -------
@@ -69,7 +68,7 @@ class Deliverer(wiring.Component):
     operands, constants, table, rows, masks : Out, streams
     """
 
-    def __init__(self, config: CoreConfig, bus: Bus):
+    def __init__(self, config: CoreConfig, bus: BusConfig):
         self.config = config
         self._bytes = word_bytes(config, bus)
         super().__init__(

@@ -6,7 +6,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from disc.config import CoreConfig
+from disc.config import BusConfig, CoreConfig
 from disc.program import (
     LoadColumns,
     LoadConstants,
@@ -23,7 +23,7 @@ from hw.distributor import OperandWord
 from hw.engine import QueryWord
 from hw.mask_controller import MaskLine
 from hw.memory.address import RowAddresses
-from hw.memory.bus import Bus, ReadPort
+from hw.memory.bus import ReadPort
 from hw.memory.deliver import Deliverer, word_bytes
 from hw.memory.lists import ListReadPort, ListWritePort
 from hw.memory.reader import READ_DEPTH, RowReader
@@ -49,7 +49,7 @@ class LoadUnit(wiring.Component):
     Parameters
     ----------
     config : CoreConfig
-    bus : Bus
+    bus : BusConfig
     depth : int
         As for `RowReader`.
 
@@ -65,7 +65,7 @@ class LoadUnit(wiring.Component):
 
     LATENCY = RowReader.LATENCY + 5
 
-    def __init__(self, config: CoreConfig, bus: Bus, depth: int = READ_DEPTH):
+    def __init__(self, config: CoreConfig, bus: BusConfig, depth: int = READ_DEPTH):
         self.config, self.bus, self.depth = config, bus, depth
         by_kind = word_bytes(config, bus)
         self._widths = sorted(set(by_kind.values()))

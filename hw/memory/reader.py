@@ -9,8 +9,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
+from disc.config import BusConfig
 from disc.program.fields import ADDRESS_BITS
-from hw.memory.bus import Bus, ReadPort
+from hw.memory.bus import ReadPort
 from hw.memory.packer import ByteGroup, BytePacker, ByteWord
 
 __all__ = ["LENGTH_BITS", "READ_DEPTH", "RowReader", "RowRequest"]
@@ -44,7 +45,7 @@ class RowReader(wiring.Component):
 
     Parameters
     ----------
-    bus : Bus
+    bus : BusConfig
     sizes : sequence of int
         Bytes of a word.
     depth : int
@@ -66,7 +67,7 @@ class RowReader(wiring.Component):
 
     LATENCY = 6
 
-    def __init__(self, bus: Bus, sizes: Sequence[int], depth: int = READ_DEPTH):
+    def __init__(self, bus: BusConfig, sizes: Sequence[int], depth: int = READ_DEPTH):
         self.bus, self.sizes = bus, tuple(sizes)
         self.depth = depth
         if depth < bus.burst:

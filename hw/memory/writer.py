@@ -7,8 +7,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
+from disc.config import BusConfig
 from disc.program.fields import ADDRESS_BITS
-from hw.memory.bus import Bus, WritePort
+from hw.memory.bus import WritePort
 from hw.memory.packer import shifted_in
 from hw.memory.reader import LENGTH_BITS, RowRequest
 
@@ -22,13 +23,15 @@ class RowWriter(wiring.Component):
 
     What stands behind a row's end in its last word is not written.
 
-    Throughput: a row of W words that touches G bus words takes max(G, W) cycles, without a gap
-    between rows.  Latency: a bus word is offered in the cycle after the word that completes it was
-    taken.
+    Throughput: a word is taken in every cycle in which at most one complete bus word waits.  So a
+    row of W words that touches G bus words takes max(G, W) cycles, without a gap between rows, if
+    `size` divides the bus word or is no smaller; else a few cycles are lost where rows with more
+    words and rows with more bus words alternate.  Latency: a bus word is offered in the cycle after
+    the word that completes it was taken.
 
     Parameters
     ----------
-    bus : Bus
+    bus : BusConfig
     size : int
         Bytes of a word.
 
@@ -47,7 +50,7 @@ class RowWriter(wiring.Component):
         `size` is less than 1.
     """
 
-    def __init__(self, bus: Bus, size: int):
+    def __init__(self, bus: BusConfig, size: int):
         if size < 1:
             raise ValueError(f"size: must be at least 1, got {size}")
         self.bus, self.size = bus, size

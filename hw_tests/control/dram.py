@@ -9,8 +9,8 @@ from typing import Any
 import cocotb
 from cocotb.triggers import RisingEdge
 
+from disc.config import BusConfig
 from disc.program.fields import ADDRESS_BITS
-from hw.memory.bus import Bus
 from hw_tests.lib import Pause, rng
 from hw_tests.lib.clocking import now
 
@@ -65,7 +65,7 @@ class ReadMemory:
         dut: Any,
         prefix: str,
         image: bytearray,
-        bus: Bus,
+        bus: BusConfig,
         latency: Callable[[], Latency],
         pause: Pause,
     ) -> None:
@@ -128,7 +128,7 @@ class WriteMemory:
         dut: Any,
         prefix: str,
         image: bytearray,
-        bus: Bus,
+        bus: BusConfig,
         latency: Callable[[], Latency],
         pause: Pause,
     ) -> None:

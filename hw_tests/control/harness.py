@@ -9,12 +9,12 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from disc.config import CoreConfig
+from disc.config import BusConfig, CoreConfig
 from disc.verilog import to_verilog
 from hw.control.sequencer import Sequencer
 from hw.memory.address import RowAddresses
 from hw.memory.arbiter import ReadArbiter, WriteArbiter
-from hw.memory.bus import Bus, ReadPort, WritePort
+from hw.memory.bus import ReadPort, WritePort
 from hw.memory.lists import ListBuffers, ListReadPort
 from hw.memory.load import LoadUnit
 from hw.memory.reader import RowReader
@@ -24,14 +24,18 @@ from hw_tests.blocks.harness import SideBySide
 
 __all__ = ["BUSES", "DEPTHS", "Addressing", "Loading", "Sharing", "blocks", "simulator", "sizes_of"]
 
-BUSES = {"tiny": Bus(), "odd": Bus(32, 16), "flat": Bus(128, 4)}
+BUSES = {
+    "tiny": BusConfig(word_bits=64),
+    "odd": BusConfig(word_bits=32),
+    "flat": BusConfig(word_bits=128, burst=4),
+}
 """By configuration: narrow and wide, and bursts of no more than a command."""
 
 DEPTHS = {"tiny": 4, "odd": 2, "flat": 3}
 """Commands that a queue holds."""
 
 
-def sizes_of(bus: Bus) -> tuple[int, ...]:
+def sizes_of(bus: BusConfig) -> tuple[int, ...]:
     """Bytes of a word: less than, as many as, and more than a bus word has."""
     return 1, 3, bus.word_bytes, 2 * bus.word_bytes + 3
 
@@ -41,7 +45,7 @@ class Sharing(wiring.Component):
 
     READERS, WRITERS = 3, 2
 
-    def __init__(self, bus: Bus):
+    def __init__(self, bus: BusConfig):
         self.bus = bus
         self._readers = [RowReader(bus, (5 + 4 * n,)) for n in range(self.READERS)]
         self._writers = [RowWriter(bus, 7 - 2 * n) for n in range(self.WRITERS)]
@@ -96,7 +100,7 @@ class Addressing(wiring.Component):
 class Loading(wiring.Component):
     """Load unit and list buffers, with a port to look into them."""
 
-    def __init__(self, config: CoreConfig, bus: Bus):
+    def __init__(self, config: CoreConfig, bus: BusConfig):
         self.config = config
         self._unit = LoadUnit(config, bus)
         parts = dict(self._unit.signature.members)

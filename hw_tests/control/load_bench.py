@@ -8,7 +8,7 @@ import cocotb
 import numpy as np
 from cocotb.triggers import RisingEdge
 
-from hw.memory.bus import Bus
+from disc.config import BusConfig
 from hw_tests.blocks.vector_bench import Changing
 from hw_tests.control.dram import ReadMemory
 from hw_tests.lib import StreamSink, StreamSource, start
@@ -48,7 +48,7 @@ async def loads(dut: Any) -> None:
     found in list buffers, `list.<command>`.
     """
     given = inputs()
-    bus = Bus(*given["bus"].tolist())
+    bus = BusConfig.model_validate_json(given["bus"])
     image = bytearray()
     latency = (1, 1)
     pause_memory, pause_out = Changing(), Changing()

@@ -8,7 +8,7 @@ import cocotb
 import numpy as np
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from hw.memory.bus import Bus
+from disc.config import BusConfig
 from hw.memory.packer import ByteWord
 from hw.memory.reader import RowRequest
 from hw_tests.blocks.vector_bench import Changing
@@ -39,7 +39,7 @@ async def moves(dut: Any) -> None:
     rows `n.taken.<name>`; `image` behind all cases.
     """
     given = inputs()
-    bus = Bus(*given["bus"].tolist())
+    bus = BusConfig.model_validate_json(given["bus"])
     image = bytearray(given["image"].tobytes())
     pauses = {name: Changing() for name in ("memory", "in", "out")}
     latency = (1, 1)

@@ -8,9 +8,9 @@ import cocotb
 import numpy as np
 from cocotb.triggers import ClockCycles, RisingEdge
 
+from disc.config import BusConfig
 from disc.program import Queue
 from disc.program.encoding import WORD_BYTES
-from hw.memory.bus import Bus
 from hw_tests.blocks.vector_bench import Changing
 from hw_tests.control.dram import ReadMemory
 from hw_tests.control.programs import Rules
@@ -102,7 +102,7 @@ async def programs(dut: Any) -> None:
     Outputs: `n.starts` and `n.ends`, cycles by index (-1: never), and `n.begin`.
     """
     given = inputs()
-    bus = Bus(*given["bus"].tolist())
+    bus = BusConfig.model_validate_json(given["bus"])
     pause = Changing()
     image = bytearray()
     latency = (1, 1)

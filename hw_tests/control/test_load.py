@@ -99,7 +99,7 @@ def run(config: CoreConfig, cases: list[Case], seed: int) -> dict[str, Any]:
     members = Loading(config, bus).signature.members
     shapes = {name: members[name].signature.members["payload"].shape for name in STREAMS}
     given: dict[str, Any] = {
-        "bus": np.array([bus.word_bits, bus.burst]),
+        "bus": bus.model_dump_json(),
         "streams": np.array(STREAMS),
         "widths": np.array([width(shape) for shape in shapes.values()]),
         "cases": len(cases),
@@ -216,12 +216,14 @@ def test_lists(name):
     long.image[long.list : long.list + 4] = 255  # 2**32 - 1 entries
     long.image[long.list + 4 : long.list + 4 * most + 4].view("<u4")[:] = np.arange(most)[::-1]
     whole = LoadList(list=2, dram=long.list, first=0, rows=most, tokens=most)
+    beyond = whole.replace(dram=long.list + 4 * most + 64, tokens=2)  # more than N entries
+    long.image[beyond.dram :][: 4 * 4] = np.array([3, 1, 0, 9], "<u4").view(np.uint8)
     bad = Loads(config, rng, IMAGE)
     high = bad.image[bad.list + 4 :][:4].view("<u4")
     high[0] = bad.tokens + (1 << 20)  # equal to a token in its low bits
     worse = LoadList(list=1, dram=bad.list, first=0, rows=most, tokens=bad.tokens)
     edge = worse.replace(tokens=1 << 20)
-    cases = [Case(loads, commands), Case(long, [whole]), Case(bad, [worse, edge, worse])]
+    cases = [Case(loads, commands), Case(long, [whole, beyond]), Case(bad, [worse, edge, worse])]
     got = run(config, cases, seed)
     assert got["2.failed"].tolist() == [1, 1, 1]
     assert got["1.list.0"].tolist() == list(range(most))[::-1]

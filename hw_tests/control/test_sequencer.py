@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from disc.config import CoreConfig
+from disc.config import BusConfig, CoreConfig
 from disc.lower.random_programs import random_program
 from disc.program import COMMANDS, WORD_BITS, Fence, LoadTable, Queue, Record, layout
 from disc.program.encoding import pack
 from hw.control.layouts import CommandLayout, ProgramError, QueueLayout
 from hw.control.sequencer import Sequencer
-from hw.memory.bus import Bus
 from hw_tests import sim
 from hw_tests.blocks.configs import CONFIGS
 from hw_tests.control.harness import BUSES, DEPTHS, simulator
@@ -27,7 +26,7 @@ LOAD, VECTOR, ARRAY, STORE = Queue
 
 def run(config: CoreConfig, cases: list[ProgramCase], seed: int) -> dict[str, Any]:
     bus = BUSES[config.name]
-    given: dict[str, Any] = {"bus": np.array([bus.word_bits, bus.burst]), "cases": len(cases)}
+    given: dict[str, Any] = {"bus": bus.model_dump_json(), "cases": len(cases)}
     for n, case in enumerate(cases):
         given |= case.inputs(n)
     module = "hw_tests.control.sequencer_bench"
@@ -175,8 +174,8 @@ def test_errors_stop_the_program_and_name_the_command(name):
 
 def test_depth_and_bus_are_checked():
     with pytest.raises(ValueError, match=r"depth: must be in \[2, 64\], got 1"):
-        Sequencer(TINY, Bus(), 1)
-    with pytest.raises(ValueError, match=r"word_bits: must be a power of two in \[32, 512\], got"):
-        Bus(48)
-    with pytest.raises(ValueError, match=r"burst: must be a power of two in \[8, 256\], got 4"):
-        Bus(64, 4)
+        Sequencer(TINY, BusConfig(), 1)
+    with pytest.raises(ValueError, match=r"must be a power of two, got 48"):
+        BusConfig(word_bits=48)
+    with pytest.raises(ValueError, match=r"burst must be at least 8 with word_bits 64"):
+        BusConfig(word_bits=64, burst=4)
