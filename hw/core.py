@@ -1,43 +1,39 @@
-"""One DiSC core: token selector, row list and attention engine."""
+"""One DiSC core: executes a program on data in DRAM."""
 
 from __future__ import annotations
 
-from amaranth.hdl import Module
-from amaranth.lib import data, stream, wiring
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from disc.config import CoreConfig
-from hw.command import FuseLayout
-from hw.engine import AttentionEngine, EngineCounters
-from hw.row_list import RowList, RowWindow
-from hw.selector import TokenSelector
+from disc.program import Queue
+from disc.program.fields import ADDRESS_BITS
+from hw.control.fetch import COUNT_BITS
+from hw.control.layouts import ProgramError
+from hw.control.sequencer import Sequencer
+from hw.counters import CoreCounters, ProgramCounters
+from hw.engine import AttentionEngine
+from hw.hash import matrix_layout
+from hw.memory.arbiter import ReadArbiter, WriteArbiter
+from hw.memory.bus import ReadPort, WritePort
+from hw.memory.lists import ListBuffers, ListReadPort
+from hw.memory.load import LoadUnit
+from hw.units.array import ArrayUnit
+from hw.units.store import StoreUnit
+from hw.units.vector import VectorUnit
 
-__all__ = ["TOP", "Core", "CoreCommand"]
+__all__ = ["TOP", "Core"]
 
 TOP = "disc_core"
 """Name of the top module, in every release."""
 
 
-class CoreCommand(data.StructLayout):
-    """A fused operation over a window of the row list."""
-
-    def __init__(self, config: CoreConfig):
-        super().__init__({"fuse": FuseLayout(config), "rows": RowWindow(config)})
-
-
 class Core(wiring.Component):
-    """Selects tokens, then computes attention heads for the tokens selected.
+    """Sequencer, the units of its four queues, the engine, and what they share.
 
-    1. `select` and `pixels` feed the token selector.  Both index lists and their counts leave on
-       `selected`, `reused` and `summary`; the selected list is also kept inside.
-    2. `command` starts the attention engine on a window of that list, once per head and window.
-       Keys and values of *all* tokens come in through `operands` (those of reused tokens are
-       cached), queries and masks of the window's tokens through `queries` and `masks`: row n of
-       the window in slot n.
-    3. Results leave on `o`, generated masks on `masks_out`, tagged with slot and token.
-
-    A command must not be issued before the summary of its list has been taken.  An image has at
-    most `memory.columns` tokens here.
+    The host writes program and data to DRAM, sets `matrix`, `address` and `count`, pulses `start`,
+    and finds the results in DRAM after `done`.  `docs/program.md` says what programs do.
 
     Parameters
     ----------
@@ -45,63 +41,145 @@ class Core(wiring.Component):
 
     Members
     -------
-    As of `TokenSelector` (`select` is its `commands`) and of `AttentionEngine`, except
-    `command`, a stream of `CoreCommand`.
+    matrix : In
+        Rows of the hash's matrix H, `hw.hash.matrix_layout`.  It must not change while `busy`.
+    start : In
+        Begin; while `busy` it is ignored.
+    address, count : In
+        Byte address of the program, a multiple of 64, and its commands.
+    busy : Out
+    done : Out
+        High for one cycle when the program is complete or has stopped; all its writes have taken
+        effect.
+    error, error_index : Out
+        `ProgramError`, and the command's index; they hold until the next `start`.
+    read, write : Out
+        To DRAM, `config.bus` wide.
+    counters : Out, `CoreCounters`
     """
 
     def __init__(self, config: CoreConfig):
         self.config = config
-        self._selector = TokenSelector(config)
-        self._engine = AttentionEngine(config)
-        selector = dict(self._selector.signature.members)
-        engine = dict(self._engine.signature.members)
         super().__init__(
             {
-                "select": selector["commands"],
-                **{name: selector[name] for name in ("pixels", "selected", "reused", "summary")},
-                "command": In(stream.Signature(CoreCommand(config))),
-                **{
-                    name: engine[name]
-                    for name in ("matrix", "operands", "queries", "masks", "o", "masks_out")
-                },
+                "matrix": In(matrix_layout(config)),
+                "start": In(1),
+                "address": In(ADDRESS_BITS),
+                "count": In(COUNT_BITS),
                 "busy": Out(1),
-                "counters": Out(EngineCounters()),
+                "done": Out(1),
+                "error": Out(ProgramError),
+                "error_index": Out(COUNT_BITS),
+                "read": Out(ReadPort(config.bus)),
+                "write": Out(WritePort(config.bus)),
+                "counters": Out(CoreCounters()),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        selector, engine = self._selector, self._engine
-        m.submodules.selector, m.submodules.engine = selector, engine
-        m.submodules.row_list = row_list = RowList(self.config)
+        config = self.config
+        m.submodules.sequencer = sequencer = Sequencer(config, config.bus)
+        m.submodules.load = load = LoadUnit(config, config.bus)
+        m.submodules.vector = vector = VectorUnit(config)
+        m.submodules.array = array = ArrayUnit(config)
+        m.submodules.store = store = StoreUnit(config)
+        m.submodules.engine = engine = AttentionEngine(config)
+        units = {Queue.LOAD: load, Queue.VECTOR: vector, Queue.ARRAY: array, Queue.STORE: store}
 
-        connect(m, flipped(self.select), selector.commands)
-        connect(m, flipped(self.pixels), selector.pixels)
-        for name in ("selected", "reused", "summary"):
-            connect(m, getattr(selector, name), flipped(getattr(self, name)))
-        for name in ("operands", "queries", "masks"):
-            connect(m, flipped(getattr(self, name)), getattr(engine, name))
-        for name in ("o", "masks_out"):
-            connect(m, getattr(engine, name), flipped(getattr(self, name)))
-        connect(m, row_list.rows, engine.rows)
+        for name in ("start", "address", "count"):
+            m.d.comb += getattr(sequencer, name).eq(getattr(self, name))
+        for name in ("busy", "done", "error", "error_index"):
+            m.d.comb += getattr(self, name).eq(getattr(sequencer, name))
+        m.d.comb += [engine.matrix.eq(self.matrix), array.matrix.eq(self.matrix)]
+        for queue, unit in units.items():
+            connect(m, getattr(sequencer, queue.name.lower()), unit.queue)
 
-        # The list listens to what leaves the selector, so it can never hold it up.
-        m.d.comb += [
-            row_list.clear.eq(selector.commands.valid & selector.commands.ready),
-            row_list.token.eq(selector.selected.payload),
-            row_list.token_valid.eq(selector.selected.valid & selector.selected.ready),
-            engine.matrix.eq(self.matrix),
-            self.busy.eq(engine.busy),
-            self.counters.eq(engine.counters),
-        ]
-
-        # A command goes to the engine and to the list in the same cycle.
-        both = engine.command.ready & row_list.window.ready
-        m.d.comb += [
-            self.command.ready.eq(both),
-            engine.command.payload.eq(self.command.payload.fuse),
-            engine.command.valid.eq(self.command.valid & both),
-            row_list.window.payload.eq(self.command.payload.rows),
-            row_list.window.valid.eq(self.command.valid & both),
-        ]
+        self._connect_engine(m, engine, load, vector, array, store)
+        self._connect_lists(m, units.values())
+        self._connect_dram(m, [sequencer, *units.values()])
+        self._count(m, sequencer, units, engine)
         return m
+
+    def _connect_engine(self, m, engine, load, vector, array, store):
+        for name in ("operands", "table", "masks"):
+            connect(m, getattr(load, name), getattr(engine, name))
+        for name in ("command", "rows"):
+            connect(m, getattr(array, name), getattr(engine, name))
+        for name in ("o", "sums", "dots"):
+            connect(m, getattr(engine, name), getattr(array, name))
+        connect(m, store.mask_read, engine.mask_read)
+        connect(m, engine.mask_word, store.mask_word)
+        m.d.comb += array.engine_busy.eq(engine.busy)
+
+        # Both copies of a column's constants are written at the same time.
+        constants = load.constants
+        connect(m, constants, engine.constants)
+        m.d.comb += [
+            array.constants.payload.eq(constants.payload),
+            array.constants.valid.eq(constants.valid & engine.constants.ready),
+        ]
+
+        # Loaded rows and normalised ones share the row buffer's write port, word by word in turn.
+        own, turn = Signal(), Signal()
+        rows = engine.queries
+        with m.If(rows.valid & rows.ready):
+            m.d.sync += turn.eq(own)
+        m.d.comb += [
+            own.eq(vector.rows.valid & ~(turn & load.rows.valid)),
+            rows.payload.eq(Mux(own, vector.rows.payload.as_value(), load.rows.payload.as_value())),
+            rows.valid.eq(vector.rows.valid | load.rows.valid),
+            vector.rows.ready.eq(own & rows.ready),
+            load.rows.ready.eq(~own & rows.ready),
+        ]
+
+    def _connect_lists(self, m, units):
+        ports = [port for unit in units for port in _ports(unit, ListReadPort)]
+        m.submodules.lists = lists = ListBuffers(self.config, len(ports))
+        for n, port in enumerate(ports):
+            connect(m, port, getattr(lists, f"read_{n}"))
+        for unit in units:
+            if hasattr(unit, "list_write"):
+                connect(m, unit.list_write, lists.write)
+
+    def _connect_dram(self, m, units):
+        for name, signature, arbiter in (
+            ("read", ReadPort, ReadArbiter),
+            ("write", WritePort, WriteArbiter),
+        ):
+            ports = [port for unit in units for port in _ports(unit, signature)]
+            merged = arbiter(self.config.bus, len(ports))
+            m.submodules[f"{name}_arbiter"] = merged
+            for port, own in zip(ports, merged.ports, strict=True):
+                connect(m, port, own)
+            connect(m, merged.memory, flipped(getattr(self, name)))
+
+    def _count(self, m, sequencer, units, engine):
+        m.submodules.program_counters = counters = ProgramCounters()
+        m.d.comb += [
+            counters.clear.eq(self.start & ~self.busy),
+            counters.running.eq(self.busy),
+            counters.engine_busy.eq(engine.busy),
+            counters.engine.eq(engine.counters),
+            counters.read_word.eq(self.read.data.valid & self.read.data.ready),
+            counters.write_word.eq(self.write.request.valid & self.write.request.ready),
+            self.counters.eq(counters.counters),
+        ]
+        for queue, unit in units.items():
+            state = getattr(counters, queue.name.lower())
+            m.d.comb += [
+                state.started.eq(sequencer.started[queue]),
+                state.busy.eq(sequencer.running[queue]),
+                state.blocked.eq(sequencer.blocked[queue]),
+                state.waiting_data.eq(unit.waiting_data),
+                state.waiting_space.eq(unit.waiting_space),
+            ]
+
+
+def _ports(unit: wiring.Component, kind: type[wiring.Signature]) -> list[wiring.PureInterface]:
+    """Return a unit's ports of one kind."""
+    return [
+        getattr(unit, name)
+        for name, member in unit.signature.members.items()
+        if member.is_signature and isinstance(member.signature, kind)
+    ]

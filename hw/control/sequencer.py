@@ -55,6 +55,9 @@ class Sequencer(wiring.Component):
     error : Out, `ProgramError`
     error_index : Out
         Index of the command.  Both hold until the next `start`.
+    started, running, blocked : Out
+        A bit for each queue: a command starts; one is in progress; none is, and the next one waits
+        for a token.
     read : Out, `ReadPort`
     load, vector, array, store : Out, `QueuePort`
 
@@ -79,6 +82,9 @@ class Sequencer(wiring.Component):
                 "done": Out(1),
                 "error": Out(ProgramError),
                 "error_index": Out(COUNT_BITS),
+                "started": Out(len(Queue)),
+                "running": Out(len(Queue)),
+                "blocked": Out(len(Queue)),
                 "read": Out(ReadPort(bus)),
                 **{queue.name.lower(): Out(QueuePort(queue, config)) for queue in Queue},
             }
@@ -105,7 +111,7 @@ class Sequencer(wiring.Component):
         ]
 
         # Queues.
-        running, empty = Signal(len(Queue)), Signal(len(Queue))
+        running, empty = self.running, Signal(len(Queue))
         offered, valid = Signal(len(Queue)), Signal(len(Queue))
         put, room = Signal(len(Queue)), Signal(len(Queue))
         heads, indices = [], []
@@ -135,6 +141,10 @@ class Sequencer(wiring.Component):
                     & (~halted | offered[queue])
                 ),
                 accept.eq(valid[queue] & port.command.ready),
+                self.started[queue].eq(accept),
+                self.blocked[queue].eq(
+                    fifo.r_rdy & ~running[queue] & ~tokens.granted[queue] & ~halted
+                ),
                 fifo.r_en.eq(accept),
                 tokens.take[queue].eq(accept),
                 tokens.signal[queue].eq(signal),

@@ -61,6 +61,8 @@ class LoadUnit(wiring.Component):
     list_write : Out, `ListWritePort`
     operands, constants, table, rows, masks : Out, streams
         Of `OperandWord`, `ConstantWord`, `TableEntry`, `QueryWord`, `MaskLine`.
+    waiting_data, waiting_space : Out
+        No word has come from DRAM; one has, and its memory does not take it.
     """
 
     LATENCY = RowReader.LATENCY + 5
@@ -82,6 +84,8 @@ class LoadUnit(wiring.Component):
                 "table": Out(stream.Signature(TableEntry(config))),
                 "rows": Out(stream.Signature(QueryWord(config))),
                 "masks": Out(stream.Signature(MaskLine(config))),
+                "waiting_data": Out(1),
+                "waiting_space": Out(1),
             }
         )
 
@@ -135,7 +139,7 @@ class LoadUnit(wiring.Component):
                     with m.If(is_list & ~second):
                         m.next = "LENGTH"
             with m.State("LENGTH"):
-                m.d.comb += reader.o.ready.eq(1)
+                m.d.comb += [reader.o.ready.eq(1), self.waiting_data.eq(~reader.o.valid)]
                 m.d.sync += length.eq(reader.o.payload.data.as_value()[:32])
                 with m.If(row_done):
                     m.next = "COUNT"
@@ -146,6 +150,8 @@ class LoadUnit(wiring.Component):
                 m.d.comb += [
                     deliverer.i.valid.eq(reader.o.valid),
                     reader.o.ready.eq(deliverer.i.ready),
+                    self.waiting_data.eq((rows != 0) & ~reader.o.valid),
+                    self.waiting_space.eq(reader.o.valid & ~reader.o.ready),
                 ]
                 with m.If(rows == 0):
                     m.next = "DONE"

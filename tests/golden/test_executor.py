@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from executor_cases import FORMATS, SIX, TINY, WIDE, Case, draw_rows, steps
 
 from disc.config import CoreConfig
 from disc.lower.shape import BlockShape
@@ -14,6 +13,7 @@ from disc.program.check import check
 from golden.executor import Memory, execute, random_order
 from golden.executor.block import step_kind
 from golden.executor.machine import step
+from golden.executor.random_blocks import FORMATS, SIX, TINY, WIDE, Case, draw_rows, steps
 from golden.integer.block import Sparsity, block
 
 SMALL = {

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from executor_cases import SIX
 
 from disc.hashing import BankHash
 from disc.lower.layout import Image, Layout
@@ -33,6 +32,7 @@ from disc.program.masks import pack_masks, unpack_masks
 from disc.program.program import Buffer, BufferKind
 from golden.ctr import select_tokens_int
 from golden.executor import execute, random_order
+from golden.executor.random_blocks import SIX
 from golden.integer.fused import fused_attention
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from executor_cases import TINY
 
 from disc.hashing import BankHash
 from disc.lower.layout import Image
@@ -23,6 +22,7 @@ from golden.executor.network import (
     put_network,
     put_step,
 )
+from golden.executor.random_blocks import TINY
 from golden.integer.block import Sparsity
 from golden.integer.calibration import load_calibration
 from golden.integer.lowering import Lowering

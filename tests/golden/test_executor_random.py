@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from executor_cases import SCARCE, SIX, WIDE
 
 from disc.config import CoreConfig
 from disc.lower.random_programs import COVERAGE, RandomProgram, coverage, random_program
 from disc.program import Program, Queue, format_program, from_bytes, parse_program, to_bytes
 from disc.program.check import ProgramError, check
 from golden.executor import execute, random_order
+from golden.executor.random_blocks import SCARCE, SIX, WIDE
 
 CONFIGS = [SIX, SCARCE, WIDE]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from executor_cases import SCARCE, TINY, Case, draw_rows, steps
 
 import golden.integer.block
 from disc.lower.shape import BlockShape
 from disc.program import Attend, FuseCommand, MaskMode
 from disc.program.check import check
 from golden.executor import execute, random_order
+from golden.executor.random_blocks import SCARCE, TINY, Case, draw_rows, steps
 from golden.integer.block import BlockState, Sparsity, block
 from golden.integer.fused import fused_attention
 from golden.integer.sharing import (

@@ -1,4 +1,8 @@
-"""Random quantised blocks, small configurations, and one step by program and by golden core."""
+"""Random quantised blocks and small configurations, for comparing executors of programs.
+
+A `Case` is a block with its state.  A step of it is lowered to a program and an image; whoever
+executes the program, `Case.require` compares what it left with the integer golden core's result.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +43,7 @@ def config_of(
     head_dim: int,
     **number: int,
 ) -> CoreConfig:
+    """Return a configuration with one element a word of the vector unit."""
     return build(
         {
             "name": name,
@@ -149,6 +154,7 @@ class Case:
 
     @staticmethod
     def random(config: CoreConfig, shape: BlockShape, seed: int, *, hot: bool = False) -> Case:
+        """Draw a block, caches of an earlier step, and a residual stream [N, D]."""
         rng = np.random.default_rng(seed)
         hash_ = BankHash.random_gf2(config.array.banks, config.local_bits, seed=seed)
         constants, vectors = random_block(shape, rng, hot=hot)
@@ -159,10 +165,12 @@ class Case:
         return Case(BlockPlan(config, shape, hash_=hash_), constants, vectors, state, x)
 
     def lowered(self, sparsity: Sparsity, tokens: Int, *, rows: int | None = None) -> Program:
+        """Return the program of a step for as many rows as there are tokens, or for `rows`."""
         kind = step_kind(self.constants, sparsity, rows or len(tokens))
         return self.plan.program(scalars(self.constants), kind)
 
     def image(self, tokens: Int) -> Image:
+        """Return DRAM ahead of a step that computes the tokens."""
         image = Image(self.plan.layout, seed=len(tokens))
         put_constants(self.plan, image, self.constants)
         put_vectors(self.plan, image, self.vectors)
@@ -205,4 +213,5 @@ def steps(tokens: int, *, hot: bool) -> list[tuple[str, Sparsity, float]]:
 
 
 def draw_rows(tokens: int, fraction: float, rng: np.random.Generator) -> Int:
+    """Draw the tokens of a step, ascending."""
     return np.sort(rng.permutation(tokens)[: max(1, round(fraction * tokens))])

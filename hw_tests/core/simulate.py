@@ -1,0 +1,132 @@
+"""Runs programs on the simulated core."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disc.config import CoreConfig
+from disc.program import Program
+from disc.program.encoding import WORD_BYTES, pack
+from disc.verilog import to_verilog
+from hw.control.layouts import ProgramError
+from hw.counters import CoreCounters
+from hw_tests.core.dram import DRAM_VERILOG
+from hw_tests.core.system import CoreSystem
+from hw_tests.lib import decode
+from hw_tests.sim import Built, build, run
+
+__all__ = ["CoreJob", "CoreResult", "build_core", "simulate"]
+
+TOP = "core_system"
+
+_DRAM_BYTES = 1 << 22
+
+
+@dataclass(frozen=True)
+class CoreJob:
+    """A program on an image of DRAM."""
+
+    program: Program
+    dram: NDArray[np.uint8]
+    latency: int = 20
+    """Cycles that a request takes."""
+    spread: int = 0
+    """Up to so many more, drawn for each; a power of two less one."""
+    stall: float = 0.0
+    """Probability with which reads, data and writes are held up in a cycle."""
+
+
+@dataclass(frozen=True)
+class CoreResult:
+    """What a program left."""
+
+    dram: NDArray[np.uint8]
+    error: ProgramError
+    error_index: int
+    counters: dict[str, Any]
+    """As in `CoreCounters`."""
+    seconds: float
+    """Wall-clock time of the simulation."""
+
+
+def build_core(
+    config: CoreConfig,
+    *,
+    dram_bytes: int = _DRAM_BYTES,
+    opt: str = "-O1",
+    waves: bool | None = None,
+) -> Built:
+    """Return the simulator of a core with DRAM, built if it is not yet."""
+    depth = dram_bytes // config.bus.word_bytes
+    header = {"configuration": config.digest}
+    verilog = to_verilog(CoreSystem(config, depth), top=TOP, header=header)
+    return build(verilog + DRAM_VERILOG, TOP, opt=opt, waves=waves)
+
+
+def simulate(
+    config: CoreConfig,
+    jobs: Sequence[CoreJob],
+    *,
+    built: Built | None = None,
+    seed: int | None = None,
+    most_cycles: int = 20_000_000,
+    timeout_s: float = 900.0,
+) -> list[CoreResult]:
+    """Run jobs one after the other in one simulator process.
+
+    Raises
+    ------
+    ValueError
+        A program does not fit the configuration, or an image the memory.
+    AssertionError
+        The simulation failed, or a program took more than `most_cycles`.
+    """
+    size = config.bus.word_bytes
+    given: dict[str, Any] = {"config": config.to_toml(), "jobs": len(jobs), "most": most_cycles}
+    for n, job in enumerate(jobs):
+        job.program.validate(config)
+        words = b"".join(
+            pack(command, config).to_bytes(WORD_BYTES, "little") for command in job.program.commands
+        )
+        address = -(-len(job.dram) // WORD_BYTES) * WORD_BYTES
+        # Reads take whole words, so there is one behind the end.
+        image = np.zeros((-(-(address + len(words)) // size) + 1) * size, np.uint8)
+        if len(image) > _DRAM_BYTES:
+            raise ValueError(f"dram: must be at most {_DRAM_BYTES} bytes, got {len(image)}")
+        image[: len(job.dram)] = job.dram
+        image[address : address + len(words)] = np.frombuffer(words, np.uint8)
+        given |= {
+            f"{n}.image": image,
+            f"{n}.program": np.array([address, len(job.program.commands)]),
+            f"{n}.hash": np.array(job.program.bank_hash(config).rows),
+            f"{n}.traffic": np.array([job.latency, job.spread, round(256 * job.stall)]),
+        }
+    result = run(
+        built or build_core(config),
+        "hw_tests.core.bench",
+        seed=seed,
+        inputs=given,
+        timeout_s=timeout_s,
+    )
+    found = []
+    for n, job in enumerate(jobs):
+        out = {
+            name: result.outputs[f"{n}.{name}"]
+            for name in ("image", "state", "counters", "seconds")
+        }
+        raw = int.from_bytes(out["counters"].tobytes(), "little")
+        found.append(
+            CoreResult(
+                out["image"][: len(job.dram)],
+                ProgramError(int(out["state"][0])),
+                int(out["state"][1]),
+                decode(CoreCounters(), raw),
+                float(out["seconds"]),
+            )
+        )
+    return found
