@@ -26,6 +26,9 @@ MAX_MEMORY_WORDS = 4096
 COMMAND_BITS = 512
 """Bits of a word of a program, and most bits of a word of the bus."""
 
+NORM_MARGIN_WORDS = 32
+"""Words of later rows for which LayerNorm has room, besides the longest row."""
+
 PAGE_BYTES = 4096
 """An AXI burst stays within such a page."""
 
@@ -222,6 +225,10 @@ class CoreConfig(Section):
             (self.mask_lines, "memory.query_rows * mask words of a row"),
             (a.rows_in_flight << self.local_bits, "array.rows_in_flight * columns of a bank"),
             (self.selector.max_width, "selector.max_width"),
+            (
+                -(-self.vector.max_channels // self.vector.lanes) + NORM_MARGIN_WORDS,
+                f"vector.max_channels / vector.lanes + {NORM_MARGIN_WORDS}",
+            ),
         ):
             if words > MAX_MEMORY_WORDS:
                 raise ValueError(f"{fields} must be at most {MAX_MEMORY_WORDS}, got {words}")

@@ -149,7 +149,13 @@ class Mlp(Fuse):
     axpy_base: int = operand(
         "bank word of the columns for axpy", sizes.last_word, unit="word", why="memory.bank_words"
     )
-    out_width: int = operand("elements of a result row", MAX_CHANNELS, low=1, unit="element")
+    out_width: int = operand(
+        "elements of a result row",
+        sizes.most_channels,
+        low=1,
+        unit="element",
+        why="vector.max_channels",
+    )
     constants: int = operand("first entry of the columns' constants", sizes.last_constant)
     mode: MaskMode = operand(
         "DENSE: all columns; MASKED: the hot ones; GENERATE: all, and note which are hot", MaskMode

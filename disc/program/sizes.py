@@ -110,6 +110,11 @@ def most_rows(config: CoreConfig) -> int:
     return config.memory.query_rows
 
 
+def most_channels(config: CoreConfig) -> int:
+    """Elements of a row of the residual stream."""
+    return config.vector.max_channels
+
+
 def most_elements(config: CoreConfig) -> int:
     """Elements of an operand row."""
     return min(MAX_CHANNELS, config.query_words * config.array.lanes)

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from disc.config import CoreConfig
 from disc.program import sizes
 from disc.program.access import Access, Accesses, Space, Window, row_slots
-from disc.program.fields import MAX_CHANNELS, Queue, address, flag, operand, stride
+from disc.program.fields import Queue, address, flag, operand, stride
 from disc.program.load import RowCommand
 from disc.tables import DISTANCE_BITS
 
 EPSILON_BITS = 48
+
+
+def _width() -> Any:
+    return operand(
+        "D, elements of a row",
+        sizes.most_channels,
+        low=1,
+        unit="element",
+        why="vector.max_channels",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +36,7 @@ class Norm(RowCommand):
 
     dram: int = address("element 0 of token 0 of the residual stream, int16", align=2)
     stride: int = stride("from token to token", align=2)
-    width: int = operand("D, elements of a row", sizes.most_elements, low=1, unit="element")
+    width: int = _width()
     vectors: int = address(
         "modulation: shift uint16, 6 zero bytes, multipliers int16 [D], biases int16 [D]", align=2
     )
@@ -66,7 +76,7 @@ class _Branch(RowCommand):
         align=4,
     )
     stride: int = stride("from token to token in all four", align=2)
-    width: int = operand("D, elements of a row", MAX_CHANNELS, low=1, unit="element")
+    width: int = _width()
 
     def _row(self, dram: int, write: bool, window: Window) -> Access:
         length = self.width * sizes.RESIDUAL_BYTES

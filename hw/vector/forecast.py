@@ -6,17 +6,15 @@ from amaranth.hdl import EnableInserter, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from disc.config import MAX_MEMORY_WORDS, CoreConfig
+from disc.config import CoreConfig
 from disc.tables import DISTANCE_BITS, RATIO_BITS
 from hw.adder_tree import delay
 from hw.fixed import round_shift, saturate
 from hw.sram import Sram
 from hw.vector.row_queue import RowQueue
 from hw.vector.words import (
-    MAX_CHANNELS,
     RowWord,
     busy,
-    checked_channels,
     join,
     masked,
     offer,
@@ -51,9 +49,7 @@ class Forecast(wiring.Component):
     Parameters
     ----------
     config : CoreConfig
-        `vector.lanes` elements a word.
-    max_channels : int
-        Longest row.
+        `vector.lanes` elements a word, rows up to `vector.max_channels` long.
 
     Members
     -------
@@ -65,24 +61,19 @@ class Forecast(wiring.Component):
     embedding, last, before : In, streams of [lanes] signed `residual_bits`
     o : Out, stream of `RowWord` of signed `residual_bits`
     busy : Out
-
-    Raises
-    ------
-    ValueError
-        `max_channels` is out of range.
     """
 
     LATENCY = 4
     ROW_LATENCY = 3
 
-    def __init__(self, config: CoreConfig, max_channels: int = MAX_CHANNELS):
+    def __init__(self, config: CoreConfig):
         self.config, lanes = config, config.vector.lanes
-        self.max_channels = checked_channels(max_channels, MAX_MEMORY_WORDS * lanes)
+        self.max_channels = config.vector.max_channels
         x = signed(config.number.residual_bits)
         words = stream.Signature(data.ArrayLayout(x, lanes))
         super().__init__(
             {
-                "channels": In(range(max_channels + 1)),
+                "channels": In(range(self.max_channels + 1)),
                 "hold": In(1),
                 "load": In(stream.Signature(RatioEntry())),
                 "row": In(stream.Signature(DISTANCES)),
@@ -160,9 +151,7 @@ class Record(wiring.Component):
     Parameters
     ----------
     config : CoreConfig
-        `vector.lanes` elements a word.
-    max_channels : int
-        Longest row.
+        `vector.lanes` elements a word, rows up to `vector.max_channels` long.
 
     Members
     -------
@@ -171,24 +160,19 @@ class Record(wiring.Component):
     x, embedding, last : In, streams of [lanes] signed `residual_bits`
     new_last, new_before : Out, streams of `RowWord` of signed `residual_bits`
     busy : Out
-
-    Raises
-    ------
-    ValueError
-        `max_channels` is out of range.
     """
 
     LATENCY = 1
 
-    def __init__(self, config: CoreConfig, max_channels: int = MAX_CHANNELS):
+    def __init__(self, config: CoreConfig):
         self.config, lanes = config, config.vector.lanes
-        self.max_channels = checked_channels(max_channels, MAX_MEMORY_WORDS * lanes)
+        self.max_channels = config.vector.max_channels
         x = signed(config.number.residual_bits)
         words = stream.Signature(data.ArrayLayout(x, lanes))
         out = stream.Signature(RowWord(x, lanes))
         super().__init__(
             {
-                "channels": In(range(max_channels + 1)),
+                "channels": In(range(self.max_channels + 1)),
                 "x": In(words),
                 "embedding": In(words),
                 "last": In(words),

@@ -6,16 +6,14 @@ from amaranth.hdl import EnableInserter, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from disc.config import MAX_MEMORY_WORDS, CoreConfig
+from disc.config import CoreConfig
 from disc.tables import SHIFT_BITS, VECTOR_BITS
 from hw.adder_tree import delay
 from hw.fixed import round_shift, saturate
 from hw.vector.memory import HalvesMemory, LoadWord
 from hw.vector.words import (
-    MAX_CHANNELS,
     RowWord,
     busy,
-    checked_channels,
     join,
     masked,
     offer,
@@ -52,9 +50,8 @@ class GateResidual(wiring.Component):
     Parameters
     ----------
     config : CoreConfig
-        `vector.lanes` elements a word.
-    max_channels : int
-        Longest row.
+        `vector.lanes` elements a word; rows up to `vector.max_channels` long, or `memory.columns`,
+        which a projection gates at a time.
 
     Members
     -------
@@ -72,24 +69,19 @@ class GateResidual(wiring.Component):
     o : Out, stream of `RowWord` of signed `residual_bits`
     sums : Out, stream of `RowWord` of signed `accumulator_bits`
     busy : Out
-
-    Raises
-    ------
-    ValueError
-        `max_channels` is out of range.
     """
 
     LATENCY = 5
     SUMS_LATENCY = 3
 
-    def __init__(self, config: CoreConfig, max_channels: int = MAX_CHANNELS):
+    def __init__(self, config: CoreConfig):
         self.config, lanes = config, config.vector.lanes
-        self.max_channels = checked_channels(max_channels, MAX_MEMORY_WORDS * lanes)
-        self._depth = words_of(max_channels, lanes)
+        self.max_channels = max(config.vector.max_channels, config.memory.columns)
+        self._depth = words_of(self.max_channels, lanes)
         acc, x = signed(config.number.accumulator_bits), signed(config.number.residual_bits)
         super().__init__(
             {
-                "channels": In(range(max_channels + 1)),
+                "channels": In(range(self.max_channels + 1)),
                 "shift": In(SHIFT_BITS),
                 "half": In(1),
                 "add_bias": In(1),

@@ -6,7 +6,7 @@ from amaranth.hdl import EnableInserter, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from disc.config import MAX_MEMORY_WORDS, CoreConfig
+from disc.config import NORM_MARGIN_WORDS, CoreConfig
 from disc.program.vector import EPSILON_BITS
 from disc.tables import (
     NORM_BITS,
@@ -21,10 +21,8 @@ from hw.sram import Sram
 from hw.vector.memory import HalvesMemory, LoadWord
 from hw.vector.rsqrt import Rsqrt
 from hw.vector.words import (
-    MAX_CHANNELS,
     RowWord,
     busy,
-    checked_channels,
     join,
     masked,
     offer,
@@ -35,7 +33,6 @@ from hw.vector.words import (
 
 __all__ = ["LayerNorm", "modulation_word"]
 
-_MOST_CHANNELS = 4096
 _SUMS = 3
 """Cycles from a word to its place at the adder trees, and from there into the row's sums."""
 _VARIANCE = 2
@@ -63,9 +60,8 @@ class LayerNorm(wiring.Component):
     Parameters
     ----------
     config : CoreConfig
-        `vector.lanes` elements a word, `number.residual_bits` in, `number.operand_bits` out.
-    max_channels : int
-        Longest row.
+        `vector.lanes` elements a word, rows up to `vector.max_channels` long;
+        `number.residual_bits` in, `number.operand_bits` out.
 
     Members
     -------
@@ -77,26 +73,21 @@ class LayerNorm(wiring.Component):
     i : In, stream of [lanes] signed `residual_bits`
     o : Out, stream of `RowWord` of signed `operand_bits`
     busy : Out
-
-    Raises
-    ------
-    ValueError
-        `max_channels` is out of range.
     """
 
-    def __init__(self, config: CoreConfig, max_channels: int = MAX_CHANNELS):
+    def __init__(self, config: CoreConfig):
         self.config, lanes = config, config.vector.lanes
         tree = adder_tree_latency(lanes)
         # From a row's last word to the first read: the buffer holds that much of later rows.
         self._wait = _SUMS + tree + _VARIANCE + Rsqrt.LATENCY
         self.latency = self._wait + _APPLY
-        most = min(_MOST_CHANNELS, (MAX_MEMORY_WORDS - self._wait - 1) * lanes)
-        self.max_channels = checked_channels(max_channels, most)
-        self._depth = words_of(max_channels, lanes)
+        assert self._wait < NORM_MARGIN_WORDS, "the configuration leaves more room than that"
+        self.max_channels = config.vector.max_channels
+        self._depth = words_of(self.max_channels, lanes)
         word = data.ArrayLayout(signed(config.number.residual_bits), lanes)
         super().__init__(
             {
-                "channels": In(range(max_channels + 1)),
+                "channels": In(range(self.max_channels + 1)),
                 "epsilon": In(EPSILON_BITS),
                 "shift": In(SHIFT_BITS),
                 "half": In(1),

@@ -11,11 +11,9 @@ from amaranth.lib import data, wiring
 from disc.config import CoreConfig
 
 __all__ = [
-    "MAX_CHANNELS",
     "Position",
     "RowWord",
     "busy",
-    "checked_channels",
     "join",
     "masked",
     "offer",
@@ -24,9 +22,6 @@ __all__ = [
     "total_bits",
     "words_of",
 ]
-
-MAX_CHANNELS = 1152
-"""Default for the longest row of the residual stream: the width of DiT-XL and PixArt-Sigma."""
 
 
 def total_bits(config: CoreConfig) -> int:
@@ -37,13 +32,6 @@ def total_bits(config: CoreConfig) -> int:
 def words_of(channels: int, lanes: int) -> int:
     """Words of a row."""
     return -(-channels // lanes)
-
-
-def checked_channels(value: int, most: int) -> int:
-    """Return `max_channels`, or raise ValueError that gives its range."""
-    if not 1 <= value <= most:
-        raise ValueError(f"max_channels: must be in [1, {most}], got {value}")
-    return value
 
 
 class RowWord(data.StructLayout):

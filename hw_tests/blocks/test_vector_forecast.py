@@ -135,9 +135,3 @@ def test_record(name):
         for port in ("new_last", "new_before"):
             assert np.array_equal(got.cycles["x"] + Record.LATENCY, got.cycles[port])
             assert (np.diff(got.cycles[port]) == 1).all()
-
-
-def test_longest_row_is_checked():
-    for block in (Forecast, Record):
-        with pytest.raises(ValueError, match=r"max_channels: must be in \[1, 12288\], got 0"):
-            block(CONFIGS["odd"], 0)

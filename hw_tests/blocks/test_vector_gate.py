@@ -131,10 +131,3 @@ def test_rows_without_and_with_stalls(name):
         leaves = got.cycles["o" if gated else "sums"]
         assert (np.diff(leaves) == 1).all(), one.what
         assert np.array_equal(got.cycles["acc"] + latency, leaves), one.what
-
-
-def test_longest_row_is_checked():
-    with pytest.raises(ValueError, match=r"max_channels: must be in \[1, 12288\], got 12289"):
-        GateResidual(CONFIGS["odd"], 12289)
-    with pytest.raises(ValueError, match=r"max_channels: must be in \[1, 4096\], got 0"):
-        GateResidual(CONFIGS["serial"], 0)

@@ -12,7 +12,7 @@ from golden.integer.layernorm import Modulation, layer_norm, modulate
 from hw.vector.layernorm import LayerNorm
 from hw.vector.words import words_of
 from hw_tests import sim
-from hw_tests.blocks.vector_configs import CONFIGS, MAX_CHANNELS
+from hw_tests.blocks.vector_configs import CONFIGS
 from hw_tests.blocks.vector_harness import Case, run, stalled, to_rows, to_words
 
 TOP = (1 << (VECTOR_BITS - 1)) - 1
@@ -87,7 +87,7 @@ def random_cases(config: CoreConfig, rng: np.random.Generator, rows: int) -> lis
 
 
 def directed_cases(config: CoreConfig, rng: np.random.Generator) -> list[Case]:
-    most, bits = MAX_CHANNELS[config.name], config.number.residual_bits
+    most, bits = config.vector.max_channels, config.number.residual_bits
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
     ends = np.array([np.full(most, low), np.full(most, high)])
     halves = np.where(np.arange(most) % 2, low, high)  # largest V
@@ -142,10 +142,3 @@ def test_rows_without_and_with_stalls(name):
         assert (np.diff(got.cycles["o"]) == 1).all(), one.what
         first, last = got.cycles["o"][::words], got.cycles["i"][words - 1 :: words]
         assert (first - last == latency).all(), one.what
-
-
-def test_longest_row_is_checked():
-    with pytest.raises(ValueError, match=r"max_channels: must be in \[1, 4096\], got 4097"):
-        LayerNorm(CONFIGS["wide"], 4097)
-    with pytest.raises(ValueError, match=r"max_channels: must be in \[1, 4084\], got 4096"):
-        LayerNorm(CONFIGS["serial"], 4096)

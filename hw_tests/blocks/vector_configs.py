@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from disc.config import CoreConfig, build, preset
 
-__all__ = ["CONFIGS", "MAX_CHANNELS"]
+__all__ = ["CONFIGS"]
 
 
-def _config(name: str, banks: int, lanes: int, vector_lanes: int, **number: int) -> CoreConfig:
+def _config(
+    name: str, banks: int, lanes: int, vector: tuple[int, int], bus: tuple[int, int], **number: int
+) -> CoreConfig:
     memory = {"bank_words": 32, "query_rows": 8, "columns": 12 * banks, "head_dim": 20}
     return build(
         {
@@ -17,7 +19,8 @@ def _config(name: str, banks: int, lanes: int, vector_lanes: int, **number: int)
             "array": {"banks": banks, "lanes": lanes},
             "memory": memory,
             "number": number,
-            "vector": {"lanes": vector_lanes},
+            "vector": dict(zip(("lanes", "max_channels"), vector, strict=True)),
+            "bus": dict(zip(("word_bits", "burst"), bus, strict=True)),
             "dram": {"kind": "LPDDR5-6400", "channels": 1},
         }
     )
@@ -26,12 +29,13 @@ def _config(name: str, banks: int, lanes: int, vector_lanes: int, **number: int)
 CONFIGS: dict[str, CoreConfig] = {
     # V = 4, B = 4, default widths.
     "tiny": preset("tiny"),
-    # V = 3 divides nothing; every width other than its default.
+    # V = 3 divides nothing; every width other than its default; a bus narrower than a word.
     "odd": _config(
         "odd",
         8,
         12,
-        3,
+        (3, 100),
+        (32, 16),
         operand_bits=6,
         numerator_bits=10,
         accumulator_bits=26,
@@ -46,7 +50,8 @@ CONFIGS: dict[str, CoreConfig] = {
         "serial",
         16,
         9,
-        1,
+        (1, 128),
+        (64, 8),
         operand_bits=4,
         numerator_bits=4,
         accumulator_bits=24,
@@ -56,18 +61,16 @@ CONFIGS: dict[str, CoreConfig] = {
         sharing_bits=9,
         sharing_guard_bits=1,
     ),
-    # V = L = 8, wider than the group of columns; wide accumulators.
+    # V = L = 8, wider than the group of columns; wide accumulators; the widest bus.
     "wide": _config(
         "wide",
         4,
         8,
-        8,
+        (8, 4096),
+        (512, 2),
         accumulator_bits=44,
         numerator_bits=12,
         sharing_bits=16,
         sharing_guard_bits=6,
     ),
 }
-
-MAX_CHANNELS = {"tiny": 1152, "odd": 100, "serial": 128, "wide": 4096}
-"""Longest row of the residual stream in each of them."""

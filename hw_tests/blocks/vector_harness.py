@@ -26,7 +26,6 @@ from hw.vector.rsqrt import Rsqrt
 from hw.vector.sharing import SharingEpilogue
 from hw_tests import sim
 from hw_tests.blocks.harness import SideBySide
-from hw_tests.blocks.vector_configs import MAX_CHANNELS
 from hw_tests.blocks.vectors import from_bytes, to_bytes
 
 __all__ = [
@@ -55,16 +54,15 @@ WIDEST_V = 64
 
 def blocks(config: CoreConfig) -> dict[str, wiring.Component]:
     """Return one of each block."""
-    most = MAX_CHANNELS[config.name]
     parts: dict[str, wiring.Component] = {
-        "layernorm": LayerNorm(config, most),
-        "gate": GateResidual(config, min(most, 400)),
+        "layernorm": LayerNorm(config),
+        "gate": GateResidual(config),
         "requantise": ColumnRequantiser(config),
         "aligner": Aligner(signed(WIDE_BITS), config.array.banks, config.array.lanes),
         "lookup": ActivationTable(config),
         "sharing": SharingEpilogue(config),
-        "forecast": Forecast(config, min(most, 400)),
-        "record": Record(config, min(most, 400)),
+        "forecast": Forecast(config),
+        "record": Record(config),
         "merge": TileMerger(config),
     }
     if config.name == "tiny":

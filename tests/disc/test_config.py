@@ -70,7 +70,17 @@ def test_bad_fields_are_named(section: str, field: str, value: object, message: 
     if field == "accumulator_bits":
         fields["memory"]["columns"] = 1024
         fields["memory"]["bank_words"] = 4096
-        message = "number.accumulator_bits must be at least 26"
+        message = "number.accumulator_bits must be at least 28"
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        build(fields)
+
+
+def test_longest_row_that_fits_a_memory() -> None:
+    fields = preset("tiny").model_dump()
+    fields["vector"] = {"lanes": 1, "max_channels": 4064}
+    build(fields)
+    fields["vector"]["max_channels"] = 4065
+    message = "vector.max_channels / vector.lanes + 32 must be at most 4096, got 4097"
     with pytest.raises(ConfigError, match=re.escape(message)):
         build(fields)
 

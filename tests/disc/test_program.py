@@ -18,13 +18,17 @@ from disc.program import (
     BufferKind,
     Command,
     Fence,
+    Forecast,
     LoadColumns,
     LoadList,
     MaskMode,
+    Mlp,
+    Norm,
     Program,
     Project,
     ProjectEpilogue,
     Queue,
+    Record,
     decode,
     encode,
     format_command,
@@ -189,6 +193,25 @@ def test_errors_name_index_field_and_range() -> None:
 def test_what_a_core_cannot_execute(command: Command, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         command.validate(TINY)
+
+
+@pytest.mark.parametrize("kind", [Norm, Forecast, Record, Mlp])
+def test_longest_row_is_that_of_the_configuration(kind: type[Command]) -> None:
+    """Whatever their other fields, commands on the residual stream keep to it."""
+    vector = TINY.vector.model_copy(update={"max_channels": 40})
+    config = TINY.model_copy(update={"vector": vector, "name": "narrow"})
+    name = "out_width" if kind is Mlp else "width"
+    lowest = {spec.name: spec.low for spec in kind.specs()}
+    if kind is Mlp:
+        lowest["axpy_base"] = 1
+    command = kind.from_values(lowest | {"wait": 0, "signal": 0, name: 40})
+    command.validate(config)
+    with pytest.raises(
+        ValueError,
+        match=rf"{name}: must be in \[1, 40\] for configuration 'narrow', got 41; "
+        "vector.max_channels limits it",
+    ):
+        command.replace(**{name: 41}).validate(config)
 
 
 def test_residuals_in_wide_formats() -> None:

@@ -37,7 +37,7 @@ class Maker:
         self._count = 0
         self.tokens = self.integer(4, 30)
         most = config.query_words * config.array.lanes // 2
-        self.width = self.integer(2, min(48, most))
+        self.width = self.integer(2, min(48, most, config.vector.max_channels))
         n, d = self.tokens, self.width
         self.x = self.noise("x", n * d * 2, "residual stream")
         self.lists = [self._list(f"list{i}") for i in range(2)]
