@@ -1,110 +1,152 @@
-"""The core on RTL: token selection, row windows and attention through its ports."""
+"""The complete core against the golden executor and the integer golden core, to the bit."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from disc.config import build, preset
-from disc.hashing import BankHash
-from disc.program import MaskMode
-from disc.verilog import to_verilog
-from golden.ctr import select_tokens_int
-from golden.integer import fused_attention
-from golden.integer.quantise import quantise_head
-from hw.core import TOP, Core
-from hw_tests import sim
+from disc.config import CoreConfig
+from disc.lower.random_programs import COVERAGE, coverage, random_program
+from disc.lower.shape import BlockShape
+from disc.program import Attend
+from golden.executor import execute
+from golden.executor.random_blocks import Case, draw_rows, steps
+from golden.integer.block import block
+from hw.control.layouts import ProgramError
+from hw_tests.core.configs import CORES
+from hw_tests.core.simulate import CoreJob, CoreResult, simulate
+from hw_tests.sim import choose_seed
 
-FIELDS = preset("tiny").model_dump() | {
-    "name": "small",
-    "memory": {
-        "bank_words": 128,
-        "query_rows": 32,
-        "columns": 64,
-        "head_dim": 16,
-        "mask_word_bits": 8,
-    },
+TRAFFIC = (
+    {"latency": 1},
+    {"latency": 20, "spread": 31, "stall": 0.3},
+    {"latency": 60},
+    {"latency": 3, "stall": 0.8},
+)
+"""How DRAM behaves: at once, unsteady, far away, hardly ever ready."""
+
+
+def require_equal(got: CoreResult, want: np.ndarray, where: str) -> None:
+    assert got.error == ProgramError.NONE, f"{where}: {got.error.name} at {got.error_index}"
+    wrong = np.flatnonzero(got.dram != want)
+    assert not len(wrong), f"{where}: {len(wrong)} bytes differ, the first at {wrong[0]:#x}"
+
+
+def run_random_programs(name: str, seeds: range) -> set[str]:
+    config = CORES[name]
+    seed = choose_seed()
+    programs = [random_program(config, seed + i) for i in seeds]
+    jobs = [
+        CoreJob(found.program, found.image, **TRAFFIC[i % len(TRAFFIC)])
+        for i, found in enumerate(programs)
+    ]
+    results = simulate(config, jobs, seed=seed)
+    seen: set[str] = set()
+    for i, (found, got) in enumerate(zip(programs, results, strict=True)):
+        want = execute(found.program, config, found.image)
+        require_equal(got, want, f"{name}, program {seed + seeds[i]}")
+        seen |= coverage(found, config)
+    return seen
+
+
+@pytest.mark.parametrize("name", CORES)
+def test_random_programs(name: str) -> None:
+    run_random_programs(name, range(24))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", CORES)
+def test_thousands_of_random_programs(name: str) -> None:
+    """A thousand on each configuration; together they exercise everything there is."""
+    seen: set[str] = set()
+    for start in range(0, 1000, 100):
+        seen |= run_random_programs(name, range(start, start + 100))
+    assert COVERAGE - seen == set()
+
+
+SHAPES = {
+    "tiny": BlockShape(tokens=80, width=40, heads=2, hidden=96),
+    "six": BlockShape(tokens=50, width=36, heads=2, hidden=70),
+    "wide": BlockShape(tokens=30, width=40, heads=2, hidden=60),
 }
-CONFIG = build(FIELDS)
-GRID, PATCH = 8, 2
 
 
-@pytest.fixture(scope="module")
-def built() -> sim.Built:
-    memories = [(f"{TOP}.engine.mask.mask_*", "words")]
-    return sim.build(to_verilog(Core(CONFIG), top=TOP, header={}), TOP, public=memories)
-
-
-@pytest.mark.parametrize("pause", ["never", "bernoulli", "mostly_stalled"])
-@pytest.mark.parametrize("mode", [MaskMode.MASKED, MaskMode.GENERATE], ids=lambda m: m.name)
-def test_selected_tokens_attend(built: sim.Built, mode: MaskMode, pause: str) -> None:
-    seed = sim.choose_seed()
+@pytest.mark.parametrize("hot", [False, True], ids=["all columns", "hot columns"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_blocks(name: str, hot: bool) -> None:
+    """A whole block, step after step: masks made and used, rows left out, all of it, none."""
+    config, seed = CORES[name], choose_seed()
     rng = np.random.default_rng(seed)
-    z = rng.integers(-500, 500, size=(GRID * PATCH, GRID * PATCH))
-    ref = z + rng.integers(-60, 60, size=z.shape)
-    threshold = 120
-    selected, reused, _ = select_tokens_int(z[None], ref[None], PATCH, threshold)
-    before = select_tokens_int(z[None], ref[None], PATCH, threshold + 20)[0]
-    assert 0 < len(before) < len(selected) < GRID * GRID
+    case = Case.random(config, SHAPES[name], seed=seed, hot=hot)
+    jobs, wants = [], []
+    for i, (kind, sparsity, fraction) in enumerate(steps(case.plan.shape.tokens, hot=hot)):
+        tokens = draw_rows(case.plan.shape.tokens, fraction, rng)
+        program, image = case.lowered(sparsity, tokens), case.image(tokens)
+        jobs.append(CoreJob(program, image.data, **TRAFFIC[i % len(TRAFFIC)]))
+        want = execute(program, config, image.data)
+        result = block(
+            case.x[tokens],
+            tokens,
+            case.constants,
+            case.vectors,
+            case.state,
+            sparsity,
+            config.number,
+        )
+        case.require(want, result.x, tokens)
+        wants.append((kind, want))
+    for got, (kind, want) in zip(simulate(config, jobs, seed=seed), wants, strict=True):
+        require_equal(got, want, f"{name}, {kind}")
 
-    tokens = GRID * GRID
-    head = quantise_head(*(rng.normal(size=(tokens, 13)) for _ in range(3)), CONFIG)
-    command = head.command(CONFIG, mode, alpha=1.0)
-    mask = rng.random((tokens, tokens)) < 0.2
-    np.fill_diagonal(mask, True)
-    hash_ = BankHash.random_gf2(CONFIG.array.banks, CONFIG.local_bits, seed=seed % 1000)
-    golden = fused_attention(
-        head.q[selected],
-        head.k,
-        head.v,
-        command,
-        CONFIG.number,
-        mask=mask[selected],
-        tokens=selected,
+
+def test_many_more_keys_than_the_banks_hold() -> None:
+    """The banks of `scarce` hold 16 keys: five tiles, the last one incomplete."""
+    config, seed = CORES["scarce"], choose_seed()
+    rng = np.random.default_rng(seed)
+    shape = BlockShape(tokens=75, width=24, heads=2, hidden=20)
+    case = Case.random(config, shape, seed=seed, hot=True)
+    assert shape.tokens >= 4 * config.memory.columns
+    jobs, wants, seen = [], [], set()
+    for i, (kind, sparsity, fraction) in enumerate(steps(shape.tokens, hot=True)):
+        rows = draw_rows(shape.tokens, fraction, rng)
+        program, image = case.lowered(sparsity, rows), case.image(rows)
+        attends = [c for c in program.commands if isinstance(c, Attend)]
+        seen |= {(c.mode.name, c.epilogue.name, c.first, c.last, c.mark) for c in attends}
+        jobs.append(CoreJob(program, image.data, **TRAFFIC[i % len(TRAFFIC)]))
+        wants.append((kind, execute(program, config, image.data)))
+    assert {first for _, _, first, *_ in seen} == {last for *_, last, _ in seen} == {0, 1}
+    assert {mark for *_, mark in seen} == {0, 1}
+    for got, (kind, want) in zip(simulate(config, jobs, seed=seed), wants, strict=True):
+        require_equal(got, want, kind)
+
+
+def test_a_wrong_list_stops_the_program() -> None:
+    """The error names the command; what is ahead of it is complete; the next program runs."""
+    config, seed = CORES["six"], choose_seed()
+    found = next(
+        one
+        for one in (random_program(config, seed + i) for i in range(100))
+        if any(c.NAME == "load_list" and c.rows > 1 for c in one.program.commands)
     )
-    got = sim.run(
-        built,
-        "hw_tests.core_bench",
-        seed=seed,
-        inputs={
-            "config": CONFIG.to_toml(),
-            "pause": pause,
-            "hash": np.array(hash_.rows),
-            "command": np.array(list(command.encode().values())),
-            "z": z,
-            "ref": ref,
-            "patch": PATCH,
-            "threshold": threshold,
-            "first_threshold": threshold + 20,
-            "q": head.q,
-            "k": head.k,
-            "v": head.v,
-            "mask": mask,
-        },
-    ).outputs
+    index = next(
+        i for i, c in enumerate(found.program.commands) if c.NAME == "load_list" and c.rows > 1
+    )
+    commands = list(found.program.commands)
+    bad = found.image.copy()
+    place = commands[index].dram
+    bad[place : place + 12].view("<u4")[:] = [2, 0, 1 << 20]
+    commands[index] = commands[index].replace(first=0)
+    wrong = replace(found.program, commands=tuple(commands))
+    jobs = [CoreJob(wrong, bad), CoreJob(found.program, found.image)]
+    stopped, fine = simulate(config, jobs, seed=seed)
+    assert stopped.error == ProgramError.FAILED
+    assert commands[stopped.error_index].NAME == "load_list"
+    require_equal(fine, execute(found.program, config, found.image), "behind it")
 
-    assert got["before"] == len(before)
-    np.testing.assert_array_equal(got["selected"], selected)
-    np.testing.assert_array_equal(got["reused"], reused)
-    np.testing.assert_array_equal(got["counts"], [len(selected), len(reused)])
-    beats = command.beats
-    np.testing.assert_array_equal(got["tokens"], np.repeat(selected, beats))
-    half = -(-len(selected) // 2)
-    slots = np.arange(len(selected)) % half
-    np.testing.assert_array_equal(got["slots"], np.repeat(slots, beats))
-    np.testing.assert_array_equal(got["beats"], np.tile(np.arange(beats), len(selected)))
-    out = got["data"].reshape(len(selected), -1)
-    np.testing.assert_array_equal(out[:, :13], golden.out)
-    assert not out[:, 13:].any()
-    if mode == MaskMode.GENERATE:
-        bits = CONFIG.memory.mask_word_bits
-        words = -(-command.groups(CONFIG) // bits)
-        address = slots[:, None] * CONFIG.mask_words_per_row + np.arange(words)
-        np.testing.assert_array_equal(got["line_address"], address.ravel())
-        lines = (got["line_bits"].reshape(len(selected), words, -1, 1) >> np.arange(bits)) & 1
-        in_banks = lines.transpose(0, 2, 1, 3).reshape(len(selected), -1, words * bits)
-        in_banks = in_banks[:, :, : command.groups(CONFIG)].astype(bool)
-        made = hash_.from_bank_order(in_banks, tokens)
-        np.testing.assert_array_equal(made, golden.mask)
-    else:
-        assert not len(got["line_address"])
+
+def counters_of(config: CoreConfig, job: CoreJob) -> dict:
+    (result,) = simulate(config, [job])
+    assert result.error == ProgramError.NONE
+    return result.counters
