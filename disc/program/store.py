@@ -106,6 +106,16 @@ class Select(Command):
         lists = (("selected", self.selected), ("reused", self.reused))
         length = sizes.LIST_HEADER_BYTES + self.tokens * sizes.ENTRY_BYTES
         sizes.require_apart("reused", lists, (length, length))
+        # Lists are written while latents are read, patches while the latent is read again.
+        latents = [("latent", self.latent), ("reference", self.reference)]
+        if self.mode == Change.SECOND_DIFFERENCE:
+            latents.append(("previous", self.previous))
+        size = self.values_of_latent * sizes.LATENT_BYTES
+        for one in lists:
+            for latent in latents:
+                sizes.require_apart(one[0], (latent, one), (size, length))
+        if self.update:
+            sizes.require_apart("reference", latents[:2], (size, size))
 
     def follow(self, lists: ListState) -> None:
         """See `Command.follow`."""

@@ -1,0 +1,1 @@
+"""The units that execute the commands of the vector, array and store queues."""

@@ -1,0 +1,1 @@
+"""Tests of the units that execute the vector, array and store queues."""
