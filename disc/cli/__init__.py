@@ -11,6 +11,7 @@ import sys
 import typer
 
 from disc.cli import (
+    balance,
     calibrate,
     config,
     crosscheck,
@@ -20,6 +21,7 @@ from disc.cli import (
     inspect,
     program,
     quality,
+    run,
     sample,
     verilog,
 )
@@ -41,10 +43,12 @@ for module in (
     demo,
     sample,
     crosscheck,
+    run,
     verilog,
     estimate,
     calibrate,
     hashes,
+    balance,
     inspect,
     quality,
     program,

@@ -97,7 +97,7 @@ def test_every_quantity_by_its_definition():
     head, mask = random_integers(9, 8, 3), random_mask(9, 9, 0.4, 3)
     command = command_of(head, MaskMode.MASKED)
     result = run(head, MaskMode.MASKED, mask)
-    table = [round(2**12 * 2 ** (-f / 64)) for f in range(64)]
+    table = [round(2**14 * 2 ** (-f / 64)) for f in range(64)]
 
     def round_shift(x: int, s: int) -> int:
         return (x + (1 << s) // 2) // (1 << s)
@@ -113,7 +113,7 @@ def test_every_quantity_by_its_definition():
         e = {}
         for j in kept:
             z, f = divmod(maximum * 64 - t[j], 64)
-            e[j] = min(255, round_shift(table[f], 4 + min(z, 10)))
+            e[j] = min(1023, round_shift(table[f], 4 + min(z, 12)))
         assert result.maximum[i] == maximum
         assert result.score[i, kept].tolist() == list(t.values())
         assert result.numerator[i].tolist() == [e.get(j, 0) for j in range(9)]
@@ -230,8 +230,8 @@ def test_equal_scores_give_the_mean():
     head = random_integers(16, 8, 8)
     zero = dataclasses.replace(head, k=np.zeros_like(head.k))
     result = run(zero, MaskMode.GENERATE, alpha=1.0, diagonal=False)
-    assert (result.numerator == 255).all()
-    assert (result.total == 16 * 255).all()
+    assert (result.numerator == 1023).all()
+    assert (result.total == 16 * 1023).all()
     mean = head.v.mean(axis=0) * head.v_scale / head.out_scale
     assert np.abs(result.out - np.clip(mean, -128, 127)).max() <= 0.51
     # Every probability is the uniform one; a threshold of exactly that keeps it.
