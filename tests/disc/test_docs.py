@@ -12,7 +12,7 @@ from test_cli import DISC
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SLOW = re.compile(r"disc (hashes|calibrate|inspect|quality)|crosscheck .*--config (edge|server)")
+SLOW = re.compile(r"disc (hashes|balance|calibrate|inspect|quality)|crosscheck .*--config (edge|server)")
 
 
 def commands() -> list[str]:
