@@ -61,6 +61,8 @@ class Forecast(wiring.Component):
     embedding, last, before : In, streams of [lanes] signed `residual_bits`
     o : Out, stream of `RowWord` of signed `residual_bits`
     busy : Out
+    missing : Out
+        No row's distances are there.
     """
 
     LATENCY = 4
@@ -82,6 +84,7 @@ class Forecast(wiring.Component):
                 "before": In(words),
                 "o": Out(stream.Signature(RowWord(x, lanes))),
                 "busy": Out(1),
+                "missing": Out(1),
             }
         )
 
@@ -110,9 +113,10 @@ class Forecast(wiring.Component):
 
         # Words.
         advance = Signal()
+        m.d.comb += self.missing.eq(~rows.o.valid & ~self.hold)
         accept = join(
             m,
-            advance & (rows.o.valid | self.hold),
+            advance & ~self.missing,
             [(self.embedding, 1), (self.last, 1), (self.before, ~self.hold)],
         )
         here = row_position(m, accept, self.channels, lanes, self.max_channels, name="in")

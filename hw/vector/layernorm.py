@@ -18,7 +18,6 @@ from disc.tables import (
 from hw.adder_tree import adder_tree, adder_tree_latency, delay
 from hw.fixed import round_shift, saturate
 from hw.sram import Sram
-from hw.vector.memory import HalvesMemory, LoadWord
 from hw.vector.rsqrt import Rsqrt
 from hw.vector.words import (
     RowWord,
@@ -31,19 +30,13 @@ from hw.vector.words import (
     words_of,
 )
 
-__all__ = ["LayerNorm", "modulation_word"]
+__all__ = ["LayerNorm"]
 
 _SUMS = 3
 """Cycles from a word to its place at the adder trees, and from there into the row's sums."""
 _VARIANCE = 2
 _APPLY = 6
 """Cycles from the first read of a row to its first result."""
-
-
-def modulation_word(lanes: int) -> data.StructLayout:
-    """Multipliers and biases of the channels of a word."""
-    vector = data.ArrayLayout(signed(VECTOR_BITS), lanes)
-    return data.StructLayout({"multiplier": vector, "bias": vector})
 
 
 class LayerNorm(wiring.Component):
@@ -54,8 +47,12 @@ class LayerNorm(wiring.Component):
     Rows are read twice, once for the exact sums and once, out of a ring buffer, for the result.
     Reading starts a constant time after the row's last word; meanwhile later rows are summed.
 
+    The modulation's vectors may come while rows are under way: a result waits until its words of
+    both have come.
+
     Throughput: one word a cycle, no gap between rows of any length.  Latency: the first word of a
-    result is offered `latency` cycles after the last word of its row was taken.
+    result is offered `latency` cycles after the last word of its row was taken, and the earliest
+    3 cycles after its words of the vectors were.
 
     Parameters
     ----------
@@ -65,14 +62,18 @@ class LayerNorm(wiring.Component):
 
     Members
     -------
-    channels, epsilon, shift, half : In
-        Quasi-static: D, epsilon in units of V, the modulation's shift, and the half of the vector
-        memory that holds the modulation.
-    load : In, stream of `LoadWord` of `modulation_word`
-        Word n of the vectors to address n.  The half in use may be loaded only while not `busy`.
+    channels, epsilon, shift : In
+        Quasi-static: D, epsilon in units of V, and the modulation's shift, which must be there with
+        the last word of the vectors at the latest.
+    clear : In
+        New vectors will come; only while not `busy`.
+    multipliers, biases : In, streams of [lanes] signed `VECTOR_BITS`
+        Word by word from the first; never stall.
     i : In, stream of [lanes] signed `residual_bits`
     o : Out, stream of `RowWord` of signed `operand_bits`
     busy : Out
+    missing : Out
+        Results wait for words of the vectors.
     """
 
     def __init__(self, config: CoreConfig):
@@ -85,16 +86,19 @@ class LayerNorm(wiring.Component):
         self.max_channels = config.vector.max_channels
         self._depth = words_of(self.max_channels, lanes)
         word = data.ArrayLayout(signed(config.number.residual_bits), lanes)
+        self._vector = data.ArrayLayout(signed(VECTOR_BITS), lanes)
         super().__init__(
             {
                 "channels": In(range(self.max_channels + 1)),
                 "epsilon": In(EPSILON_BITS),
                 "shift": In(SHIFT_BITS),
-                "half": In(1),
-                "load": In(stream.Signature(LoadWord(modulation_word(lanes), self._depth))),
+                "clear": In(1),
+                "multipliers": In(stream.Signature(self._vector)),
+                "biases": In(stream.Signature(self._vector)),
                 "i": In(stream.Signature(word)),
                 "o": Out(stream.Signature(RowWord(signed(config.number.operand_bits), lanes))),
                 "busy": Out(1),
+                "missing": Out(1),
             }
         )
 
@@ -109,8 +113,6 @@ class LayerNorm(wiring.Component):
         buffer_words = self._depth + self._wait + 1
         word = data.ArrayLayout(signed(bits), lanes)
         m.submodules.buffer = buffer = Sram(word, buffer_words)
-        m.submodules.vectors = vectors = HalvesMemory(modulation_word(lanes), self._depth)
-        wiring.connect(m, vectors.load, wiring.flipped(self.load))
 
         def step(pointer: Signal) -> Mux:
             return Mux(pointer == buffer_words - 1, 0, pointer + 1)
@@ -154,11 +156,13 @@ class LayerNorm(wiring.Component):
         sum1 = of_row(sum1, 0, "row_sum")
         multiplier, shift = of_row(multiplier, 1, "row_rsqrt"), of_row(shift, 2, "row_shift")
 
-        m.d.comb += [
-            vectors.half.eq(self.half),
-            vectors.read_address.eq(delay(p, there.word, 3, name="word")),
-            vectors.read_en.eq(advance),
-        ]
+        word = delay(p, there.word, 3, name="word")
+        multipliers, multipliers_there = self._vectors(m, self.multipliers, word, "multipliers")
+        biases, biases_there = self._vectors(m, self.biases, word, "biases")
+        for vector in (multipliers, biases):
+            m.d.comb += vector.read_en.eq(advance)
+        wanted = delay(p, there_read, 3, name="wanted", reset_less=False)
+        m.d.comb += self.missing.eq(wanted & ~(multipliers_there & biases_there))
         enable = delay(p, there.enable, 5, name="enable")
         results = []
         for lane in range(lanes):
@@ -166,19 +170,38 @@ class LayerNorm(wiring.Component):
             centred = delay(p, self.channels * x - sum1, 1, name=f"centred_{lane}")
             product = delay(p, centred * multiplier, 1, name=f"product_{lane}")
             z = delay(p, saturate(round_shift(product, shift), NORM_BITS), 1, name=f"z_{lane}")
-            vector = vectors.read_data
-            scaled = z * vector.multiplier[lane] + (vector.bias[lane] << NORM_FRACTION_BITS)
+            bias = biases.read_data[lane] << NORM_FRACTION_BITS
+            scaled = z * multipliers.read_data[lane] + bias
             scaled = delay(p, scaled, 1, name=f"scaled_{lane}")
             results.append(
                 saturate(round_shift(scaled, self.shift), self.config.number.operand_bits)
             )
         valid = delay(p, there_read, 5, name="valid", reset_less=False)
         fields = {"data": masked(results, enable), "last": delay(p, there.last, 5, name="last")}
-        m.d.comb += advance.eq(offer(m, {"o": (self.o, valid)}, {"o": fields}))
+        m.d.comb += advance.eq(offer(m, {"o": (self.o, valid)}, {"o": fields}, ~self.missing))
         m.submodules.pipeline = EnableInserter(advance)(p)
         begins, ends = accept & here.first, row_left(self.o)
         m.d.comb += self.busy.eq(busy(m, begins, ends, self.latency + 2))
         return m
+
+    def _vectors(self, m, words, address, name):
+        """Return the memory of a vector, and whether a word of it has come."""
+        m.submodules[name] = memory = Sram(self._vector, self._depth)
+        come = Signal(range(self._depth + 1), name=f"{name}_come")
+        there = Signal(name=f"{name}_there")
+        m.d.comb += [
+            words.ready.eq(1),
+            memory.write_address.eq(come),
+            memory.write_data.eq(words.payload),
+            memory.write_en.eq(words.valid),
+            memory.read_address.eq(address),
+            there.eq(address < come),
+        ]
+        with m.If(self.clear):
+            m.d.sync += come.eq(0)
+        with m.Elif(words.valid):
+            m.d.sync += come.eq(come + 1)
+        return memory, there
 
     def _statistics(self, p, accept, here, elements):
         """First pass: return, a row at a time, done, S1, rsqrt(V) and its shift."""

@@ -112,6 +112,7 @@ def offer(
     m: Module,
     outputs: Mapping[str, tuple[wiring.PureInterface, Value]],
     fields: Mapping[str, Mapping[str, list[Value] | Value]],
+    go: ValueLike = 1,
 ) -> Signal:
     """Register the end of a pipeline into one or more streams; return `advance`.
 
@@ -124,9 +125,11 @@ def offer(
         By name: the stream, and whether the end of the pipeline has something for it.
     fields
         By name: values of the payload's fields; a list is one value a lane.
+    go
+        Low: the pipeline waits for something else.
     """
     advance = Signal()
-    m.d.comb += advance.eq(~Cat(o.valid & ~o.ready for o, _ in outputs.values()).any())
+    m.d.comb += advance.eq(go & ~Cat(o.valid & ~o.ready for o, _ in outputs.values()).any())
     for name, (o, valid) in outputs.items():
         with m.If(o.ready):
             m.d.sync += o.valid.eq(0)

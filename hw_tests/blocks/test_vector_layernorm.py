@@ -24,15 +24,11 @@ def modulation(rng: np.random.Generator, channels: int, shift: int) -> Modulatio
     return Modulation(multiplier, bias, shift)
 
 
-def load(config: CoreConfig, vectors: Modulation, half: int) -> dict[str, np.ndarray]:
+def words_of_vectors(config: CoreConfig, vectors: Modulation) -> dict[str, np.ndarray]:
     V = config.vector.lanes
-    multiplier = to_words(vectors.multiplier[None], V)
-    bias = to_words(vectors.bias[None], V)
-    count = len(bias)
     return {
-        "half": np.full(count, half),
-        "address": np.arange(count),
-        "data": {"multiplier": multiplier, "bias": bias},
+        "multipliers": to_words(vectors.multiplier[None], V),
+        "biases": to_words(vectors.bias[None], V),
     }
 
 
@@ -44,15 +40,18 @@ def case(
     epsilon: int = 0,
     shift: int = 20,
     vectors: Modulation | None = None,
+    late: bool = False,
 ) -> Case:
-    channels, half = x.shape[1], int(rng.integers(2))
+    """A case whose vectors come ahead of its rows, or with `late` at the same time."""
+    channels = x.shape[1]
     vectors = modulation(rng, channels, shift) if vectors is None else vectors
     out = modulate(layer_norm(x, epsilon), vectors, config.number)
-    words = load(config, vectors, half)
+    words = words_of_vectors(config, vectors)
     return Case(
-        set={"channels": channels, "epsilon": epsilon, "shift": vectors.shift, "half": half},
-        load={"load": words},
-        inputs={"i": to_words(x, config.vector.lanes, rng)},
+        set={"channels": channels, "epsilon": epsilon, "shift": vectors.shift},
+        pulse=("clear",),
+        load={} if late else words,
+        inputs={"i": to_words(x, config.vector.lanes, rng)} | (words if late else {}),
         expected={"o": to_rows(out, config.vector.lanes)},
         what=f"D {channels}, rows {len(x)}, epsilon {epsilon}, shift {vectors.shift}",
     )
@@ -109,16 +108,18 @@ def directed_cases(config: CoreConfig, rng: np.random.Generator) -> list[Case]:
     ]
 
 
-def two_sets_of_vectors(config: CoreConfig, rng: np.random.Generator) -> list[Case]:
-    """The second case's vectors are loaded while rows of the first are normalised."""
-    now, then = (
-        case(config, rng, residual(config, rng, 8, 23), shift=usual_shift(config, rng))
-        for _ in range(2)
-    )
-    then.set["half"] = 1 - now.set["half"]
-    words = then.load.pop("load")
-    now.inputs["load"] = {**words, "half": np.full(len(words["half"]), then.set["half"])}
-    return [now, then]
+def late_vectors(config: CoreConfig, rng: np.random.Generator) -> list[Case]:
+    """Vectors of several lengths that come while rows are summed and wait for them."""
+    return [
+        case(
+            config,
+            rng,
+            residual(config, rng, 4, channels),
+            shift=usual_shift(config, rng),
+            late=True,
+        )
+        for channels in (1, 5, config.vector.lanes * 12 - 1)
+    ]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -129,13 +130,14 @@ def test_rows_without_and_with_stalls(name):
     slow = stalled(
         lambda: [
             *random_cases(config, rng, rows=int(rng.integers(1, 7))),
-            *two_sets_of_vectors(config, rng),
+            *late_vectors(config, rng),
         ]
     )
     results = np.concatenate([one.expected["o"]["data"].ravel() for one in slow])
     limit = (1 << (config.number.operand_bits - 1)) - 1
     assert 0.1 < (np.abs(results) < limit).mean() < 0.99, "neither mostly saturated nor never"
     latency = LayerNorm(config).latency
+    free += late_vectors(config, rng)
     for one, got in zip(free, run(config, "layernorm", [*free, *slow], seed=seed), strict=False):
         words = words_of(one.set["channels"], config.vector.lanes)
         assert (np.diff(got.cycles["i"]) == 1).all(), one.what

@@ -39,8 +39,9 @@ async def cases(dut: Any) -> None:
     """Stream cases through a block, one after another.
 
     Inputs: `block`, `sources` and `sinks` (names of its streams), `widths` of their payloads,
-    `cases`; for each case n `n.pause_in`, `n.pause_out`, `n.set.<port>`, `n.load.<stream>` (taken
-    before the rest begins), `n.in.<stream>` and `n.count.<stream>`, words as uint8 [words, bytes].
+    `cases`; for each case n `n.pause_in`, `n.pause_out`, `n.set.<port>`, `n.pulse` (ports that are
+    high for a cycle), `n.load.<stream>` (taken before the rest begins), `n.in.<stream>` and
+    `n.count.<stream>`, words as uint8 [words, bytes].
     Outputs: `n.out.<stream>` likewise, and the cycles of all transfers, `n.cycles.<stream>`.
     """
     given = inputs()
@@ -66,6 +67,10 @@ async def cases(dut: Any) -> None:
         for key, value in mine.items():
             if key.startswith("set."):
                 getattr(dut, prefix + key.removeprefix("set.")).value = value
+        for level in (1, 0):
+            for port in mine["pulse"].tolist():
+                getattr(dut, prefix + port).value = level
+            await ClockCycles(dut.clk, 1)
         for kind in ("load.", "in."):
             used = [key for key in mine if key.startswith(kind)]
             for key in used:
