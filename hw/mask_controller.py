@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
@@ -47,6 +48,10 @@ class MaskController(wiring.Component):
     `row` accepts the next.  Kept columns appear on `kept` at the rate of one a bank and cycle.  The
     memory takes a line a cycle.
 
+    Lines can be read too, one a cycle, two cycles after `read` was accepted.  Scanners go first:
+    while a masked row is scanned nothing is read until every bank has its last word; there is a
+    cycle for a line between any two rows.
+
     Parameters
     ----------
     config : CoreConfig
@@ -62,6 +67,13 @@ class MaskController(wiring.Component):
         Local index of a kept column of the row that is being scanned.
     done : Out, stream of row slots
         This row has been listed.  The next one is not started before this is accepted.
+    in_bank : Out, [B]
+        How many of the columns live in each bank.
+    read : In, stream of line addresses
+    word : Out, stream of `MaskLine`
+    peek_en, peek_address : In
+    peek : Out, [B] mask words
+        Reads a line one cycle later, only while no row is scanned; `read` waits.
     """
 
     def __init__(self, config: CoreConfig):
@@ -77,6 +89,12 @@ class MaskController(wiring.Component):
                 "kept_valid": Out(B),
                 "kept": Out(data.ArrayLayout(config.local_bits, B)),
                 "done": Out(stream.Signature(range(config.memory.query_rows))),
+                "in_bank": Out(data.ArrayLayout(range(config.columns_per_bank + 1), B)),
+                "read": In(stream.Signature(MaskLine(config)["address"].shape)),
+                "word": Out(stream.Signature(MaskLine(config))),
+                "peek_en": In(1),
+                "peek_address": In(MaskLine(config)["address"].shape),
+                "peek": Out(MaskLine(config)["bits"].shape),
             }
         )
 
@@ -106,27 +124,61 @@ class MaskController(wiring.Component):
             m.d.sync += active.eq(0)
 
         m.d.comb += self.lines.ready.eq(1)
-        done = []
+        reading = Signal()
+        done, holds = [], []
         for b in range(B):
             m.submodules[f"mask_{b}"] = memory = Sram(word_bits, config.mask_lines)
             m.submodules[f"scanner_{b}"] = scanner = BankScanner(config)
-            in_bank = Signal(range(config.columns_per_bank + 1), name=f"columns_{b}")
-            m.d.sync += in_bank.eq(bank_columns(config, self.matrix, self.columns, b))
+            m.d.sync += self.in_bank[b].eq(bank_columns(config, self.matrix, self.columns, b))
             m.d.comb += [
                 memory.write_address.eq(self.lines.payload.address),
                 memory.write_data.eq(self.lines.payload.bits[b]),
                 memory.write_en.eq(self.lines.valid),
-                memory.read_address.eq(scanner.address),
-                memory.read_en.eq(scanner.en),
+                memory.read_address.eq(
+                    Mux(
+                        self.peek_en,
+                        self.peek_address,
+                        Mux(reading, self.read.payload, scanner.address),
+                    )
+                ),
+                memory.read_en.eq(self.peek_en | reading | scanner.en),
+                self.peek[b].eq(memory.read_data),
                 scanner.word.eq(memory.read_data),
                 scanner.start.eq(start),
                 scanner.first_line.eq(self.row.payload * config.mask_words_per_row),
                 scanner.words.eq(words),
                 scanner.masked.eq(self.masked),
-                scanner.columns.eq(in_bank),
+                scanner.columns.eq(self.in_bank[b]),
                 self.kept_valid[b].eq(scanner.kept_valid),
                 self.kept[b].eq(scanner.kept),
             ]
             done.append(scanner.done)
+            holds.append(scanner.holds)
         m.d.comb += all_done.eq(Cat(done).all())
+        scanning = self.masked & (start | Cat(holds).any())
+        self._read_lines(m, reading, ~scanning & ~self.peek_en)
         return m
+
+    def _read_lines(self, m, reading, may_read):
+        """Take lines from the memories' outputs at once: a scanner may want the next cycle."""
+        layout, depth = MaskLine(self.config), 3
+        m.submodules.line_queue = queue = SyncFIFO(width=layout.size, depth=depth)
+        free = Signal(range(depth + 1), init=depth)
+        taken = self.word.valid & self.word.ready
+        line, address, arrived = Signal(layout), Signal(layout["address"].shape), Signal()
+        m.d.comb += [
+            self.read.ready.eq(may_read & (free != 0)),
+            reading.eq(self.read.valid & self.read.ready),
+            line.address.eq(address),
+            line.bits.eq(self.peek),
+            queue.w_data.eq(line),
+            queue.w_en.eq(arrived),
+            queue.r_en.eq(taken),
+            self.word.valid.eq(queue.r_rdy),
+            Value.cast(self.word.payload).eq(queue.r_data),
+        ]
+        m.d.sync += [
+            arrived.eq(reading),
+            address.eq(self.read.payload),
+            free.eq(free - reading + taken),
+        ]

@@ -11,17 +11,21 @@ from disc.tables import THRESHOLD_BITS
 from hw.hash import BankHash, matrix_layout
 from hw.mask_controller import MaskLine, bank_columns
 from hw.sram import Sram
+from hw.vector.words import total_bits as whole_total_bits
 
 __all__ = ["MaskGenerator", "MaskRow", "total_bits"]
 
 
 def total_bits(config: CoreConfig) -> int:
-    """Bits of a row's sum of numerators."""
+    """Bits of a row's sum of numerators over the columns of one command."""
     return config.number.numerator_bits + config.column_bits
 
 
 class MaskRow(data.StructLayout):
-    """A row whose numerators have all been written."""
+    """A row whose numerators have all been written.
+
+    The total may be that of a row over several key tiles, and its own column in another one.
+    """
 
     def __init__(self, config: CoreConfig):
         super().__init__(
@@ -29,7 +33,8 @@ class MaskRow(data.StructLayout):
                 "half": 1,
                 "slot": range(config.memory.query_rows),
                 "token": config.column_bits,
-                "total": total_bits(config),
+                "outside": 1,
+                "total": whole_total_bits(config),
             }
         )
 
@@ -107,11 +112,12 @@ class MaskGenerator(wiring.Component):
         slot = Signal(self.row.payload.slot.shape())
         half = Signal()
         least = Signal(numerator_bits + 1)
-        product = Signal(THRESHOLD_BITS + 1 + total_bits(config))
+        product = Signal(THRESHOLD_BITS + 1 + whole_total_bits(config))
         own_bank = Signal(B)
         own_local = Signal(local_bits)
         m.submodules.hash = own = BankHash(config)
         m.d.comb += [own.matrix.eq(self.matrix), own.column.eq(self.row.payload.token)]
+        inside = ~self.row.payload.outside & (self.row.payload.token < self.columns)
 
         groups = Signal(local_bits + 1)
         in_bank = [Signal(local_bits + 1, name=f"columns_{b}") for b in range(B)]
@@ -178,9 +184,7 @@ class MaskGenerator(wiring.Component):
                         slot.eq(self.row.payload.slot),
                         half.eq(self.row.payload.half),
                         product.eq(self.row.payload.total * self.threshold),
-                        own_bank.eq(
-                            (self.diagonal & (self.row.payload.token < self.columns)) << own.bank
-                        ),
+                        own_bank.eq((self.diagonal & inside) << own.bank),
                         own_local.eq(own.local),
                     ]
                     m.next = "THRESHOLD"

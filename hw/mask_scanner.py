@@ -38,7 +38,8 @@ class BankScanner(wiring.Component):
     address, en : Out
         To the mask memory.
     word : In
-        From the mask memory, one cycle later.
+        From the mask memory, one cycle later.  It must stay while `holds`.
+    holds : Out
     kept_valid : Out
         `kept` is the local index of the next kept column.
     kept : Out
@@ -59,6 +60,7 @@ class BankScanner(wiring.Component):
                 "address": Out(lines),
                 "en": Out(1),
                 "word": In(config.memory.mask_word_bits),
+                "holds": Out(1),
                 "kept_valid": Out(1),
                 "kept": Out(config.local_bits),
                 "done": Out(1),
@@ -82,6 +84,7 @@ class BankScanner(wiring.Component):
             lowest.eq(pending & -pending),
             rest.eq(pending & ~lowest),
             self.kept_valid.eq(pending.any()),
+            self.holds.eq(ahead_valid),
             self.done.eq(~pending.any() & ~ahead_valid),
         ]
         index = Cat(

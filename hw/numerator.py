@@ -31,7 +31,7 @@ class NumeratorUnit(wiring.Component):
     -------
     score : In, signed `score_bits`
     maximum : In, signed `maximum_bits`
-        Not below the score, in whole units of log2.
+        In whole units of log2.  A score above it counts as equal to it.
     numerator : Out, unsigned `numerator_bits`
     """
 
@@ -48,8 +48,10 @@ class NumeratorUnit(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         number = self.config.number
-        distance = Signal(number.score_bits + 1, reset_less=True)
-        m.d.sync += distance.eq((self.maximum << number.score_fraction_bits) - self.score)
+        difference = Signal(signed(number.score_bits + 2), reset_less=True)
+        m.d.sync += difference.eq((self.maximum << number.score_fraction_bits) - self.score)
+        distance = Signal(number.score_bits + 1)
+        m.d.comb += distance.eq(Mux(difference < 0, 0, difference))
 
         # From numerator_bits + 2 on every entry rounds to zero, so the shifter need not be wider.
         whole = distance[number.score_fraction_bits :]

@@ -49,7 +49,7 @@ class ScoreUnit(wiring.Component):
     maximum_valid : Out
         Pulses once a row.
     maximum : Out, signed `maximum_bits`
-        Undefined for a row that keeps no column.
+        Of a row that keeps no column the lowest there is, below that of any score.
     """
 
     def __init__(self, config: CoreConfig):
@@ -109,8 +109,12 @@ class ScoreUnit(wiring.Component):
         # Each bank keeps its own maximum over the row; the banks' are compared once, at its end.
         bank_maximum = [Signal(score_shape, name=f"bank_maximum_{b}") for b in range(B)]
         first = Signal(init=1)
+        some = Signal()
         with m.If(self.score_valid):
-            m.d.sync += first.eq(self.score_last)
+            m.d.sync += [
+                first.eq(self.score_last),
+                some.eq(self.score_enable.any() | (some & ~first)),
+            ]
             for b in range(B):
                 candidate = Mux(self.score_enable[b], self.score[b], lowest)
                 with m.If(first | (candidate > bank_maximum[b])):
@@ -125,7 +129,13 @@ class ScoreUnit(wiring.Component):
             ]
         one = 1 << number.score_fraction_bits
         m.d.sync += [
-            self.maximum.eq((candidates[0] + (one - 1)) >> number.score_fraction_bits),
+            self.maximum.eq(
+                Mux(
+                    some,
+                    (candidates[0] + (one - 1)) >> number.score_fraction_bits,
+                    -(1 << (maximum_bits(self.config) - 1)),
+                )
+            ),
             self.maximum_valid.eq(row_done),
         ]
         return m

@@ -12,7 +12,7 @@ from golden.capture import capture_all
 from golden.integer.quantise import quantise_head
 from hw_tests.crosscheck import choose_hash, job, mismatches, prepare
 from hw_tests.engine import HeadJob, simulate
-from hw_tests.engine.jobs import array_cycles, check, expected_attention
+from hw_tests.engine.jobs import array_cycles
 
 TINY = preset("tiny")
 
@@ -105,24 +105,6 @@ def test_rows_follow_each_other_without_a_gap() -> None:
     ]
     assert overheads[0] == overheads[1]
     assert overheads[0] <= 55
-
-
-def test_stalled_mask_lines_hold_up_the_rows() -> None:
-    """Two lines and one result word a row, so the mask generator is what everybody waits for."""
-    rng = np.random.default_rng(9)
-    head = quantise_head(*(rng.normal(size=(n, 8)) for n in (24, 256, 256)), TINY)
-    command = head.command(TINY, MaskMode.GENERATE, alpha=0.8)
-    item = HeadJob(
-        q=head.q,
-        k=head.k,
-        v=head.v,
-        command=command,
-        hash=BankHash.xor_fold(TINY.array.banks, TINY.local_bits),
-        stall=0.99,
-    )
-    (got,) = simulate(TINY, [item])
-    check(item, expected_attention(TINY, item), got)
-    assert got.counters.cycles > 1.2 * sum(array_cycles(item))
 
 
 def test_an_empty_row_gives_zeros() -> None:

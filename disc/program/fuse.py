@@ -34,7 +34,8 @@ class MaskMode(IntEnum):
     MASKED = 1
     """Those whose bit in the mask memory is set."""
     GENERATE = 2
-    """All of them; columns above the threshold become the mask for later."""
+    """All of them; columns above the threshold become the mask for later.  With GELU the mask is
+    one for all rows: columns that are above it in any row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +61,7 @@ class FuseCommand:
     output_shift: int = 0
     """Weighted mean of V to result: `output_multiplier * 2**-output_shift`."""
     threshold: int = 0
-    """GENERATE keeps probabilities not below `threshold * 2**-20`."""
+    """GENERATE keeps probabilities not below `threshold * 2**-20`; GELU: magnitudes above it."""
     diagonal: bool = True
     """GENERATE keeps the row's own column whatever its probability."""
     function: Function = Function.SOFTMAX
@@ -80,6 +81,10 @@ class FuseCommand:
     """SOFTMAX: sums, total and maximum leave instead of the normalised result."""
     share: bool = False
     """GENERATE: as `raw`, and after each row's sums those over the columns that its mask keeps."""
+    mark: bool = False
+    """GENERATE: maximum and total come with the rows; only the sums over kept columns leave."""
+    fresh: bool = False
+    """GELU with GENERATE: forget which columns were hot before."""
 
     @staticmethod
     def widths(config: CoreConfig) -> dict[str, int]:
@@ -106,6 +111,8 @@ class FuseCommand:
             "constant_base": (2 * config.columns_per_bank - 1).bit_length(),
             "raw": 1,
             "share": 1,
+            "mark": 1,
+            "fresh": 1,
         }
 
     @staticmethod
@@ -180,13 +187,25 @@ class FuseCommand:
                 f"row_stride: must be 0 or at least beats = {self.beats}, got {self.row_stride}"
             )
         self._check_overlap(groups)
-        if not softmax and (self.mode == MaskMode.GENERATE or self.raw):
+        self._check_masks()
+
+    def _check_masks(self) -> None:
+        making = self.mode == MaskMode.GENERATE
+        name = self.function.name
+        if self.function == Function.PROJECT and making:
+            raise ValueError("function: PROJECT takes no mode GENERATE")
+        if self.function != Function.SOFTMAX and (self.raw or self.share or self.mark):
             raise ValueError(
-                f"function: {self.function.name} takes no mode GENERATE and no raw, "
-                f"got {self.mode.name}, raw {self.raw}"
+                f"function: {name} takes no raw, share or mark, "
+                f"got {self.raw}, {self.share}, {self.mark}"
             )
-        if self.share and self.mode != MaskMode.GENERATE:
-            raise ValueError(f"share: needs mode GENERATE, got {self.mode.name}")
+        for field in ("share", "mark"):
+            if getattr(self, field) and not making:
+                raise ValueError(f"{field}: needs mode GENERATE, got {self.mode.name}")
+        if self.share and self.mark:
+            raise ValueError("share, mark: at most one of them, got both")
+        if self.fresh and not (making and self.function == Function.GELU):
+            raise ValueError(f"fresh: needs GELU and mode GENERATE, got {name}, {self.mode.name}")
 
     def _check_overlap(self, groups: int) -> None:
         dot, axpy = groups * self.beats, groups * self.sum_beats()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -18,6 +18,9 @@ __all__ = ["CommandControl"]
 class CommandControl(wiring.Component):
     """Holds a command until its last row has been delivered and its last mask made, and counts.
 
+    Every cycle of a command is one of dot, of axpy, of waiting for room in the middle of a row, or
+    one without a row that is ready.
+
     Parameters
     ----------
     config : CoreConfig
@@ -25,6 +28,8 @@ class CommandControl(wiring.Component):
     Members
     -------
     i : In, stream of `FuseLayout`
+    no_rows : In
+        With the command: it has none.
     command, groups : Out
         The command in progress, and the columns that a bank holds.
     restart : Out
@@ -34,9 +39,13 @@ class CommandControl(wiring.Component):
     row_accepted, row_last : In
         A row is taken, and is the command's last.
     row_delivered : In
+    drained : Out
+        Nothing but masks is missing.
     making_masks : In
-    dot, axpy, columns : In
-        To be counted: a cycle of dot, a cycle of axpy, columns whose dot product is complete.
+    dot, axpy, no_room : In
+        To be counted: what the array does.
+    step, columns : In
+        To be counted: dot products of a column a bank are complete, and of how many columns.
     busy : Out
     counters : Out, `EngineCounters`
     """
@@ -46,6 +55,7 @@ class CommandControl(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(FuseLayout(config))),
+                "no_rows": In(1),
                 "command": Out(FuseLayout(config)),
                 "groups": Out(config.local_bits + 1),
                 "restart": Out(1),
@@ -53,9 +63,12 @@ class CommandControl(wiring.Component):
                 "row_accepted": In(1),
                 "row_last": In(1),
                 "row_delivered": In(1),
+                "drained": Out(1),
                 "making_masks": In(1),
                 "dot": In(1),
                 "axpy": In(1),
+                "no_room": In(1),
+                "step": In(1),
                 "columns": In(range(config.array.banks + 1)),
                 "busy": Out(1),
                 "counters": Out(EngineCounters()),
@@ -83,7 +96,7 @@ class CommandControl(wiring.Component):
                     m.d.comb += self.restart.eq(1)
                     m.d.sync += [
                         self.command.eq(self.i.payload),
-                        last_accepted.eq(0),
+                        last_accepted.eq(self.no_rows),
                         counters.eq(0),
                     ]
                     m.next = "SETTLE"
@@ -93,7 +106,8 @@ class CommandControl(wiring.Component):
                 m.next = "RUN"
             with m.State("RUN"):
                 m.d.comb += [self.busy.eq(1), self.running.eq(~last_accepted)]
-                with m.If(last_accepted & (outstanding == 0) & ~self.making_masks):
+                m.d.comb += self.drained.eq(last_accepted & (outstanding == 0))
+                with m.If(self.drained & ~self.making_masks):
                     m.next = "IDLE"
         with m.If(self.busy):
             m.d.sync += [
@@ -101,6 +115,9 @@ class CommandControl(wiring.Component):
                 counters.rows.eq(counters.rows + self.row_accepted),
                 counters.dot.eq(counters.dot + self.dot),
                 counters.axpy.eq(counters.axpy + self.axpy),
+                counters.no_room.eq(counters.no_room + self.no_room),
+                counters.no_row.eq(counters.no_row + ~(self.dot | self.axpy | self.no_room)),
                 counters.kept.eq(counters.kept + self.columns),
+                counters.imbalance.eq(counters.imbalance + Mux(self.step, banks - self.columns, 0)),
             ]
         return m

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
 from disc.program import Function, MaskMode
-from hw.adder_tree import adder_tree, delay
+from hw.adder_tree import adder_tree, adder_tree_latency, delay
 from hw.column_constants import ColumnConstants, ConstantWord
 from hw.command import FuseLayout, RowEntry
 from hw.distributor import BankDistributor, OperandWord
@@ -17,6 +17,7 @@ from hw.dpu_array import DpuArray
 from hw.engine.activation import Activation
 from hw.engine.control import CommandControl
 from hw.engine.fetch import OperandFetch
+from hw.engine.hot import HotColumns
 from hw.engine.issue import Issuer
 from hw.engine.kept import KeptColumns
 from hw.engine.ports import EngineCounters, QueryWord
@@ -47,18 +48,22 @@ class AttentionEngine(wiring.Component):
 
     SOFTMAX
         Sums are normalised and leave on `o`; with `raw` they leave on `sums` instead.  With
-        GENERATE, mask lines leave on `masks_out` and are kept in the mask memory too.  With
-        `share` each row's sums are followed by those over the columns that its mask keeps, which
-        takes `kept columns of the fullest bank * beats` cycles more.
+        GENERATE each row's mask is written to the mask memory.  With `share` each row's sums are
+        followed by those over the columns that its mask keeps, which takes `kept columns of the
+        fullest bank * beats` cycles more.  With `mark` numerators are relative to the row's
+        `maximum` and the threshold to its `total`, as they came with it; only the sums over the
+        kept columns leave, and the axpy over all columns takes one word's cycles instead of all.
     GELU
-        Bias, requantisation and table; sums leave on `sums`.
+        Bias, requantisation and table; sums leave on `sums`.  With GENERATE columns in which any
+        row's magnitude is above the threshold are written to mask slot `mask_slot` at the end,
+        together with those that it has, unless `fresh`.
     PROJECT
         No axpy: dot products leave on `dots`, one of every bank at a time.
 
     Results leave in the order of the rows.  Operands, rows, masks, constants and table are loaded
     between commands, or at any time where no command in progress reads.
 
-    A row that keeps no column gives zeros.
+    A row that keeps no column gives zeros, a total of 0 and the lowest maximum there is.
 
     Parameters
     ----------
@@ -75,14 +80,19 @@ class AttentionEngine(wiring.Component):
     table : In, stream of `TableEntry`
     command : In, stream of `FuseLayout`
         Accepted when the engine is idle.
+    no_rows : In
+        With the command: it has no rows, none is taken.  Only GELU with GENERATE has work to do
+        then, if it is `fresh`: no column is hot.
     rows : In, stream of `RowEntry`
         The rows of the command; the last one carries `last`.
     o : Out, stream of `ResultWord`
     sums : Out, stream of `SumWord`
     dots : Out, stream of `DotGroup`
-    masks_out : Out, stream of `MaskLine`
+    mask_read : In, stream of line addresses
+    mask_word : Out, stream of `MaskLine`
+        Reads the mask memory, see `MaskController`.
     busy : Out
-        A command is in progress.
+        A command is in progress.  When it falls masks are in the mask memory.
     counters : Out, `EngineCounters`
     """
 
@@ -97,11 +107,13 @@ class AttentionEngine(wiring.Component):
                 "constants": In(stream.Signature(ConstantWord(config))),
                 "table": In(stream.Signature(TableEntry(config))),
                 "command": In(stream.Signature(FuseLayout(config))),
+                "no_rows": In(1),
                 "rows": In(stream.Signature(RowEntry(config))),
                 "o": Out(stream.Signature(ResultWord(config))),
                 "sums": Out(stream.Signature(SumWord(config))),
                 "dots": Out(stream.Signature(DotGroup(config))),
-                "masks_out": Out(stream.Signature(MaskLine(config))),
+                "mask_read": In(stream.Signature(MaskLine(config)["address"].shape)),
+                "mask_word": Out(stream.Signature(MaskLine(config))),
                 "busy": Out(1),
                 "counters": Out(EngineCounters()),
             }
@@ -128,9 +140,14 @@ class AttentionEngine(wiring.Component):
         m.submodules.dot_queue = self._dots = DotQueue(config)
         m.submodules.generator = self._generator = MaskGenerator(config)
         m.submodules.kept = self._kept = KeptColumns(config)
+        m.submodules.hot = self._hot = HotColumns(config)
 
         m.submodules.control = self._control = CommandControl(config)
-        self._cmd = self._control.command
+        self._cmd = cmd = self._control.command
+        self._generating = Signal()
+        m.d.comb += self._generating.eq(
+            (cmd.mode == MaskMode.GENERATE) & (cmd.function == Function.SOFTMAX)
+        )
         self._connect_loads(m)
         self._connect_command(m)
         self._connect_listing(m)
@@ -139,6 +156,7 @@ class AttentionEngine(wiring.Component):
         self._connect_activation(m)
         self._connect_sums(m)
         self._connect_generator(m)
+        self._connect_hot(m)
         return m
 
     def _connect_loads(self, m):
@@ -155,27 +173,27 @@ class AttentionEngine(wiring.Component):
         wiring.connect(m, wiring.flipped(self.constants), self._constants.i)
         wiring.connect(m, wiring.flipped(self.table), self._activation.table)
 
-        # Generated lines take the mask memory's write port first.
-        lines, generated = self._mask.lines, self._generator.lines
-        taken = generated.valid & generated.ready
+        # Lines made here take the mask memory's write port first: at the end of a row, or of a
+        # command of another function.
+        lines, generated, hot = self._mask.lines, self._generator.lines, self._hot
+        made = generated.valid | hot.line_valid
+        own = Mux(hot.line_valid, Value.cast(hot.line), Value.cast(generated.payload))
         m.d.comb += [
-            self.masks_out.payload.eq(generated.payload),
-            self.masks_out.valid.eq(generated.valid),
-            generated.ready.eq(self.masks_out.ready),
-            lines.payload.eq(
-                Mux(taken, Value.cast(generated.payload), Value.cast(self.masks.payload))
-            ),
-            lines.valid.eq(taken | self.masks.valid),
-            self.masks.ready.eq(~taken),
+            generated.ready.eq(1),
+            lines.payload.eq(Mux(made, own, Value.cast(self.masks.payload))),
+            lines.valid.eq(made | self.masks.valid),
+            self.masks.ready.eq(~made),
         ]
+        wiring.connect(m, wiring.flipped(self.mask_read), self._mask.read)
+        wiring.connect(m, self._mask.word, wiring.flipped(self.mask_word))
 
     def _connect_command(self, m):
         """Give the command to all parts, and tell when it is done."""
         control, array, ring = self._control, self._array, self._ring
         wiring.connect(m, wiring.flipped(self.command), control.i)
-        for part in (ring, self._issuer, self._fetch, self._activation, self._sums):
+        for part in (ring, self._issuer, self._fetch, self._activation, self._sums, self._hot):
             m.d.comb += part.command.eq(self._cmd)
-        for part in (ring, self._activation):
+        for part in (ring, self._activation, self._hot):
             m.d.comb += part.restart.eq(control.restart)
         for part in (self._mask, self._generator):
             m.d.comb += [part.matrix.eq(self.matrix), part.columns.eq(self._cmd.columns)]
@@ -195,10 +213,17 @@ class AttentionEngine(wiring.Component):
             control.row_delivered.eq(
                 self._sums.row_delivered | (dots.valid & dots.ready & dots.payload.row_last)
             ),
-            control.making_masks.eq(self._sums.mask_row.valid | self._generator.busy),
+            control.no_rows.eq(self.no_rows),
+            control.making_masks.eq(
+                self._sums.mask_row.valid | self._generator.busy | self._hot.busy
+            ),
             control.dot.eq(issuer.go & ~issuer.step.axpy),
             control.axpy.eq(issuer.go & issuer.step.axpy),
+            control.no_room.eq(issuer.waiting),
             control.columns.eq(adder_tree(m, list(completed), name="columns")),
+            control.step.eq(
+                delay(m, array.dot_valid, adder_tree_latency(self.config.array.banks), name="step")
+            ),
             self.busy.eq(control.busy),
             self.counters.eq(control.counters),
         ]
@@ -219,11 +244,11 @@ class AttentionEngine(wiring.Component):
 
     def _connect_issue(self, m):
         cmd, ring, issuer, kept = self._cmd, self._ring, self._issuer, self._kept
-        generating = cmd.mode == MaskMode.GENERATE
-        # With `share` the kept columns' sums of a row come before the next row's.
+        generating = self._generating
+        # With `share` and `mark` the kept columns' sums of a row come before the next row's.
         unshared = Signal()
         with m.If(issuer.start_axpy):
-            m.d.sync += unshared.eq(cmd.share)
+            m.d.sync += unshared.eq(cmd.share | cmd.mark)
         with m.Elif(issuer.start_kept):
             m.d.sync += unshared.eq(0)
         mask_room = ~generating | self._generator.half_free.bit_select(issuer.half, 1)
@@ -322,6 +347,7 @@ class AttentionEngine(wiring.Component):
         issuer, fetch, array, sums = self._issuer, self._fetch, self._array, self._sums
         m.d.comb += [
             sums.row.eq(self._ring.current),
+            sums.begin_axpy.eq(issuer.begin_axpy),
             sums.begin.eq(issuer.begin_sum),
             sums.step.eq(issuer.step),
             sums.sum_valid.eq(array.sum_valid),
@@ -336,15 +362,29 @@ class AttentionEngine(wiring.Component):
 
     def _connect_generator(self, m):
         fetch, generator, kept = self._fetch, self._generator, self._kept
-        generating = self._cmd.mode == MaskMode.GENERATE
+        twice = self._cmd.share | self._cmd.mark
         wiring.connect(m, self._sums.mask_row, generator.row)
         m.d.comb += [
-            generator.write_valid.eq(Mux(generating, fetch.numerator_valid, 0)),
+            generator.write_valid.eq(Mux(self._generating, fetch.numerator_valid, 0)),
             generator.write_position.eq(fetch.numerator_position),
             generator.write_half.eq(fetch.numerator_half),
             generator.numerator.eq(fetch.numerator),
-            kept.write_valid.eq(Mux(self._cmd.share, generator.kept_valid, 0)),
+            kept.write_valid.eq(Mux(twice, generator.kept_valid, 0)),
             kept.numerator.eq(generator.kept_numerator),
             kept.local.eq(generator.kept_local),
-            kept.row_compared.eq(generator.row_compared & self._cmd.share),
+            kept.row_compared.eq(generator.row_compared & twice),
+        ]
+
+    def _connect_hot(self, m):
+        activation, hot, mask = self._activation, self._hot, self._mask
+        m.d.comb += [
+            hot.drained.eq(self._control.drained),
+            hot.enable.eq(activation.write_valid),
+            hot.value.eq(activation.value),
+            hot.position.eq(activation.write_position),
+            hot.row_last.eq(activation.row_done),
+            hot.in_bank.eq(mask.in_bank),
+            mask.peek_en.eq(hot.peek_en),
+            mask.peek_address.eq(hot.peek_address),
+            hot.peek.eq(mask.peek),
         ]

@@ -25,6 +25,8 @@ class OperandFetch(wiring.Component):
     Cycle 0: list entries.  Cycle 1: bank words, row word, distance of the score to the maximum.
     Cycle 2: the array's operand registers take everything.
 
+    With `mark` the array delivers no sum of an axpy over all columns.
+
     Parameters
     ----------
     config : CoreConfig
@@ -139,7 +141,9 @@ class OperandFetch(wiring.Component):
             self.array_valid.eq(valid_2),
             self.array_step.axpy.eq(step_2.axpy),
             self.array_step.first.eq(step_2.first),
-            self.array_step.last.eq(step_2.last),
+            self.array_step.last.eq(
+                step_2.last & ~(self.command.mark & step_2.axpy & ~step_2.kept)
+            ),
             self.array_step.last_step.eq(step_2.last_column),
             self.array_enable.eq(enable_2),
         ]

@@ -45,6 +45,9 @@ class Issuer(wiring.Component):
     A word of sums, or with PROJECT a group of dot products, is begun only while there is room for
     it; the array waits meanwhile.
 
+    With `mark` only the numerators of an axpy over all columns are wanted: it has one word, which
+    leaves nothing behind and takes no room.
+
     Parameters
     ----------
     config : CoreConfig
@@ -59,6 +62,10 @@ class Issuer(wiring.Component):
     sums_room, dots_room : In
     begin_sum, begin_dots : Out
         Room for one is taken.
+    begin_axpy : Out
+        First step of a word of an axpy over all columns.
+    waiting : Out
+        The next word or group waits for room.
     go, step : Out, `Step`
     end_dot, end_axpy, end_kept : Out
         This was the last step of the row's.
@@ -76,6 +83,8 @@ class Issuer(wiring.Component):
             "dots_room": In(1),
             "begin_sum": Out(1),
             "begin_dots": Out(1),
+            "begin_axpy": Out(1),
+            "waiting": Out(1),
             "go": Out(1),
             "step": Out(Step(config)),
             "half": Out(1),
@@ -96,7 +105,12 @@ class Issuer(wiring.Component):
         beats = Signal(cmd.beats.shape())
         axpy_beats = Mux(cmd.axpy_beats == 0, cmd.beats, cmd.axpy_beats)
 
-        room = Mux(step.axpy, self.sums_room, self.dots_room | (cmd.function != Function.PROJECT))
+        silent = cmd.mark & ~step.kept
+        room = Mux(
+            step.axpy,
+            self.sums_room | silent,
+            self.dots_room | (cmd.function != Function.PROJECT),
+        )
         finishing = self.go & step.last_beat & step.last_column
         m.d.comb += [
             step.last_beat.eq(step.beat + 1 == beats),
@@ -104,7 +118,9 @@ class Issuer(wiring.Component):
             step.first.eq(Mux(step.axpy, step.position == 0, step.beat == 0)),
             step.last.eq(Mux(step.axpy, step.last_column, step.last_beat)),
             self.go.eq(valid & (room | ~step.first)),
-            self.begin_sum.eq(self.go & step.first & step.axpy),
+            self.waiting.eq(valid & ~self.go),
+            self.begin_sum.eq(self.go & step.first & step.axpy & ~silent),
+            self.begin_axpy.eq(self.go & step.first & step.axpy & ~step.kept),
             self.begin_dots.eq(
                 self.go & step.first & ~step.axpy & (cmd.function == Function.PROJECT)
             ),
@@ -152,7 +168,7 @@ class Issuer(wiring.Component):
             with m.Else():
                 m.d.sync += [
                     steps.eq(Mux(self.start_kept, self.kept_steps, self.axpy_steps)),
-                    beats.eq(axpy_beats),
+                    beats.eq(Mux(cmd.mark & ~self.start_kept, 1, axpy_beats)),
                     step.offset.eq(cmd.axpy_base),
                 ]
         with m.If(self.start_axpy):

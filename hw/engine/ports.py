@@ -27,7 +27,10 @@ class QueryWord(data.StructLayout):
 
 
 class EngineCounters(data.StructLayout):
-    """Counts since the command was accepted; they hold their values until the next one."""
+    """Counts since the command was accepted; they hold their values until the next one.
+
+    `cycles = dot + axpy + no_room + no_row`.
+    """
 
     def __init__(self):
         super().__init__(
@@ -37,5 +40,8 @@ class EngineCounters(data.StructLayout):
                 "axpy": 32,  # cycles in which the array worked on axpy
                 "kept": 32,  # columns of dot, summed over rows
                 "rows": 32,
+                "imbalance": 32,  # places in steps of dot in which a bank had no column left
+                "no_room": 32,  # cycles in which a row's next word waited for room in a queue
+                "no_row": 32,  # cycles in which the array had no row to work on
             }
         )

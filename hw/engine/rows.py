@@ -143,7 +143,9 @@ class RowRing(wiring.Component):
         with m.If(self.start_axpy):
             m.d.sync += self.current_slot.eq(axpy_slot)
         with m.If(self.maximum_valid):
-            m.d.sync += slots[maximum_slot].maximum.eq(self.maximum)
+            # With `mark` that of the whole row came with it.
+            given = slots[maximum_slot].row.maximum
+            m.d.sync += slots[maximum_slot].maximum.eq(Mux(self.command.mark, given, self.maximum))
 
         # One row at a time is listed; the mask controller takes it and the slot together.
         cmd, row = self.command, self.rows.payload

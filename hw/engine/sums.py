@@ -32,10 +32,10 @@ class RowSums(wiring.Component):
     -------
     command : In, `FuseLayout`
         Quasi-static.
-    start_axpy, half, row : In
-        An axpy over all columns was started in this half; from the next cycle on its slot is `row`.
-    begin, step : In
-        The step begins a word.
+    row : In
+        Slot of the row in the array.
+    begin_axpy, begin, step : In
+        The step begins a word of an axpy over all columns, and one that will come as a sum.
     room : Out
     sum_valid, sum : In
         A word, as the array emits it.
@@ -54,6 +54,7 @@ class RowSums(wiring.Component):
             {
                 "command": In(FuseLayout(config)),
                 "row": In(RowSlot(config)),
+                "begin_axpy": In(1),
                 "begin": In(1),
                 "step": In(Step(config)),
                 "room": Out(1),
@@ -76,12 +77,13 @@ class RowSums(wiring.Component):
         m.submodules.queue = queue = SumQueue(config)
         m.submodules.normaliser = normaliser = Normaliser(config)
         m.submodules.stream = raw = SumStream(config)
-        as_they_are = cmd.raw | cmd.share | (cmd.function == Function.GELU)
+        twice = cmd.share | cmd.mark
+        as_they_are = cmd.raw | twice | (cmd.function == Function.GELU)
 
         # Rows being summed, by half: a slot of the ring may serve another row meanwhile.
         rows = Array(Signal(RowEntry(config), name=f"row_{half}") for half in range(2))
         maximum = Signal(signed(maximum_bits(config)))
-        with m.If(self.begin & ~step.kept):
+        with m.If(self.begin_axpy):
             m.d.sync += [rows[step.half].eq(self.row.row), maximum.eq(self.row.maximum)]
         row = Signal(RowEntry(config))
         softmax = cmd.function == Function.SOFTMAX
@@ -92,7 +94,7 @@ class RowSums(wiring.Component):
             queue.tag.token.eq(row.token),
             queue.tag.beat.eq(step.beat),
             queue.tag.row_last.eq(step.last_beat),
-            queue.tag.last.eq(step.last_beat & row.last & (step.kept | ~cmd.share)),
+            queue.tag.last.eq(step.last_beat & row.last & (step.kept | ~twice)),
             queue.tag.kept.eq(step.kept),
             queue.tag.maximum.eq(Mux(softmax, Mux(step.kept, maximum, self.row.maximum), 0)),
             self.room.eq(queue.room),
@@ -105,7 +107,7 @@ class RowSums(wiring.Component):
             normaliser.shift.eq(cmd.output_shift),
             normaliser.total_valid.eq(self.total_valid & ~as_they_are),
             normaliser.total.eq(self.total),
-            raw.total_valid.eq(self.total_valid & as_they_are),
+            raw.total_valid.eq(self.total_valid & as_they_are & (self.total_kept | ~cmd.mark)),
             raw.total.eq(self.total),
             normaliser.i.payload.eq(queue.o.payload),
             normaliser.i.valid.eq(queue.o.valid & ~as_they_are),
@@ -121,7 +123,7 @@ class RowSums(wiring.Component):
                 self.sums.valid
                 & self.sums.ready
                 & self.sums.payload.row_last
-                & (self.sums.payload.kept | ~cmd.share)
+                & (self.sums.payload.kept | ~twice)
             )
         )
 
@@ -132,12 +134,13 @@ class RowSums(wiring.Component):
             generated.half.eq(self.total_half),
             generated.slot.eq(cmd.mask_slot + owner.slot),
             generated.token.eq(owner.token),
-            generated.total.eq(self.total),
+            generated.outside.eq(owner.outside),
+            generated.total.eq(Mux(cmd.mark, owner.total, self.total)),
         ]
         m.submodules.mask_rows = mask_rows = SyncFIFO(width=MaskRow(config).size, depth=2)
         m.d.comb += [
             mask_rows.w_en.eq(
-                self.total_valid & ~self.total_kept & (cmd.mode == MaskMode.GENERATE)
+                self.total_valid & ~self.total_kept & softmax & (cmd.mode == MaskMode.GENERATE)
             ),
             mask_rows.w_data.eq(generated),
             Value.cast(self.mask_row.payload).eq(mask_rows.r_data),

@@ -51,5 +51,8 @@ def test_any_score_and_maximum(name):
         rng.integers(0, 2 * high, 6000),
     )
     maximum = np.minimum(-(-(score + distance) // one), high // one)
-    maximum[2] = high // one  # the largest distance there is
+    maximum[2] = high // one  # the largest distance of a row's own maximum
+    given = rng.random(6000) < 0.2  # anything that a second pass may come with
+    maximum[given] = rng.integers(-2 * high // one, 2 * high // one, given.sum())
+    maximum[3:5], score[3:5] = (-2 * high // one, 2 * high // one - 1), (high - 1, -high)
     check(CONFIGS[name], score, maximum, seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,7 +11,6 @@ from hw.command import FuseLayout, RowEntry
 from hw.dot_queue import DotGroup
 from hw.engine import AttentionEngine, EngineCounters
 from hw.hash import matrix_layout
-from hw.mask_controller import MaskLine
 from hw.sram import Sram
 from hw.sum_stream import SumWord
 
@@ -39,12 +38,14 @@ class EngineHarness(wiring.Component):
     matrix, command : In
         Hold them while `busy`.
     row_count : In
-    stall_rows, stall_results, stall_masks : In, [8]
+    stall_rows, stall_results : In, [8]
         Stall in this many of 256 cycles; 0 never stalls.
+    read_masks : In, [8]
+        Read a line of the mask memory in this many of 256 cycles, to get in the way.
     start : In
     busy : Out
-    results, sums, dots, lines : Out
-        Result words, words of sums, groups of dot products and mask lines that have arrived.
+    results, sums, dots : Out
+        Result words, words of sums and groups of dot products that have arrived.
     counters : Out
     """
 
@@ -58,13 +59,12 @@ class EngineHarness(wiring.Component):
                 "row_count": In(rows),
                 "stall_rows": In(8),
                 "stall_results": In(8),
-                "stall_masks": In(8),
+                "read_masks": In(8),
                 "start": In(1),
                 "busy": Out(1),
                 "results": Out(range(config.query_words + 1)),
                 "sums": Out(range(RAW_WORDS + 1)),
                 "dots": Out(range(RAW_WORDS + 1)),
-                "lines": Out(range(config.mask_lines + 1)),
                 "counters": Out(EngineCounters()),
             }
         )
@@ -77,7 +77,6 @@ class EngineHarness(wiring.Component):
         m.submodules.result = result = Sram(engine.o.payload.shape(), config.query_words)
         m.submodules.sum_word = sum_word = Sram(SumWord(config), RAW_WORDS)
         m.submodules.dot_group = dot_group = Sram(DotGroup(config), RAW_WORDS)
-        m.submodules.mask_line = line = Sram(MaskLine(config), config.mask_lines)
 
         # x^32 + x^22 + x^2 + x + 1; three bytes far enough apart to look independent.
         noise = Signal(32, init=0xACE1_2B5D)
@@ -87,6 +86,7 @@ class EngineHarness(wiring.Component):
             engine.matrix.eq(self.matrix),
             engine.command.payload.eq(self.command),
             engine.command.valid.eq(self.start & ~self.busy),
+            engine.no_rows.eq(self.row_count == 0),
             self.counters.eq(engine.counters),
         ]
 
@@ -101,9 +101,7 @@ class EngineHarness(wiring.Component):
             rows.read_en.eq(1),
             give.eq(offered | (noise[:8] >= self.stall_rows)),
             engine.rows.valid.eq(fetched & give),
-            engine.rows.payload.slot.eq(rows.read_data.slot),
-            engine.rows.payload.token.eq(rows.read_data.token),
-            engine.rows.payload.last.eq(sent + 1 == self.row_count),
+            engine.rows.payload.eq(rows.read_data),
         ]
         taken = engine.rows.valid & engine.rows.ready
         m.d.sync += offered.eq(engine.rows.valid & ~engine.rows.ready)
@@ -117,7 +115,6 @@ class EngineHarness(wiring.Component):
             (engine.o, result, self.results, self.stall_results, noise[11:19]),
             (engine.sums, sum_word, self.sums, self.stall_results, noise[11:19]),
             (engine.dots, dot_group, self.dots, self.stall_results, noise[11:19]),
-            (engine.masks_out, line, self.lines, self.stall_masks, noise[23:31]),
         ):
             m.d.comb += [
                 stream_.ready.eq(dice >= stall),
@@ -127,6 +124,16 @@ class EngineHarness(wiring.Component):
             ]
             with m.If(stream_.valid & stream_.ready):
                 m.d.sync += count.eq(count + 1)
+
+        # Somebody who reads masks all the time.
+        address = Signal(range(config.mask_lines))
+        m.d.comb += [
+            engine.mask_read.payload.eq(address),
+            engine.mask_read.valid.eq(noise[23:31] < self.read_masks),
+            engine.mask_word.ready.eq(noise[7:15] >= self.stall_results),
+        ]
+        with m.If(engine.mask_read.valid & engine.mask_read.ready):
+            m.d.sync += address.eq(Mux(address == config.mask_lines - 1, 0, address + 1))
 
         started = self.start & ~self.busy & engine.command.ready
         was_busy = Signal()
@@ -140,6 +147,5 @@ class EngineHarness(wiring.Component):
                 self.results.eq(0),
                 self.sums.eq(0),
                 self.dots.eq(0),
-                self.lines.eq(0),
             ]
         return m

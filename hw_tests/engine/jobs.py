@@ -10,15 +10,23 @@ from numpy.typing import NDArray
 from disc.config import CoreConfig
 from disc.hashing import BankHash
 from disc.program import Function, FuseCommand, MaskMode
-from golden.integer import fused_attention
 from golden.integer.linear import Linear, Requantisation
 from golden.integer.matmul import exact_matmul
-from golden.integer.mlp import hidden_units
+from golden.integer.mlp import hidden_units, hot_columns
 from golden.integer.quantise import quantise_head
-from golden.integer.sharing import kept_sums
+from golden.integer.softmax import normalise
+from golden.integer.tiled import (
+    RowState,
+    empty_maximum,
+    mark,
+    merge,
+    tile_scores,
+    tile_state,
+)
+from hw.vector.words import total_bits
 from hw_tests.engine.simulate import HeadJob, SimulatedHead
 
-__all__ = ["Expected", "array_cycles", "attention", "check", "mlp", "projection"]
+__all__ = ["Expected", "array_cycles", "attention", "check", "marking", "mlp", "projection"]
 
 Bool = NDArray[np.bool_]
 
@@ -43,6 +51,11 @@ def check(item: HeadJob, want: Expected, got: SimulatedHead) -> None:
     assert (counters.dot, counters.axpy) == array_cycles(item, want.mask)
     assert counters.rows == len(item.q)
     assert counters.kept == kept(item).sum()
+    places = counters.dot // item.command.beats * item.hash.banks
+    assert counters.imbalance == places - counters.kept
+    waited = counters.no_room + counters.no_row
+    assert counters.cycles == counters.dot + counters.axpy + waited
+    assert counters.no_row > 0
 
 
 def kept(item: HeadJob) -> Bool:
@@ -57,7 +70,8 @@ def array_cycles(item: HeadJob, made: Bool | None = None) -> tuple[int, int]:
     Parameters
     ----------
     made
-        The mask that the command makes; `share` visits its columns a second time.
+        The mask that the command makes; `share` and `mark` visit its columns a second time, and
+        with `mark` the first time takes one word.
     """
     c = item.command
     bank = item.hash.bank(np.arange(c.columns))
@@ -69,8 +83,8 @@ def array_cycles(item: HeadJob, made: Bool | None = None) -> tuple[int, int]:
     dense = steps(kept(item))
     if c.function == Function.PROJECT:
         return c.beats * dense, 0
-    again = steps(made) if c.share and made is not None else 0
-    return c.beats * dense, c.sum_beats() * (dense + again)
+    again = c.sum_beats() * steps(made) if (c.share or c.mark) and made is not None else 0
+    return c.beats * dense, (1 if c.mark else c.sum_beats()) * dense + again
 
 
 def _hash(config: CoreConfig, rng: np.random.Generator) -> BankHash:
@@ -101,8 +115,12 @@ def _mask(rows: int, columns: int, rng: np.random.Generator, *, shared: bool, em
     return np.broadcast_to(mask, (rows, columns)).copy()
 
 
-def _stall(rng: np.random.Generator) -> float:
-    return float(rng.choice([0.0, 0.3, 0.95]))
+def _traffic(rng: np.random.Generator) -> dict[str, float]:
+    """Stalls, and a reader of masks that must not matter."""
+    return {
+        "stall": float(rng.choice([0.0, 0.3, 0.95])),
+        "read_masks": float(rng.choice([0.0, 0.3, 0.99])),
+    }
 
 
 def _operands(config: CoreConfig, rng: np.random.Generator, *shape: int) -> NDArray[np.int64]:
@@ -142,7 +160,7 @@ def projection(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, E
         hash=_hash(config, rng),
         mask=_mask(rows, columns, rng, shared=shared, empty=True),
         tokens=rng.integers(config.memory.columns, size=rows),
-        stall=_stall(rng),
+        **_traffic(rng),
     )
     return item, Expected(np.where(kept(item), exact_matmul(q, k.T), 0))
 
@@ -160,11 +178,18 @@ def mlp(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, Expected
     bases = dot_base, dot_base + groups * beats
     if rng.integers(2):
         bases = dot_base + groups * axpy_beats, dot_base
+    mode = MaskMode(int(rng.integers(3)))
+    making = mode == MaskMode.GENERATE
     rows = int(rng.integers(1, min(30, config.memory.query_rows) + 1))
+    if making:
+        rows = int(rng.choice([0, 1, rows, rows]))
     shared = bool(rng.integers(2))
+    top = 1 << (config.number.operand_bits - 1)
     command = FuseCommand(
         function=Function.GELU,
-        mode=MaskMode(int(rng.integers(2))),
+        mode=mode,
+        threshold=int(rng.choice([0, top - 2, top - 1, top, rng.integers(top), 1 << 20])),
+        fresh=making and bool(rng.integers(2)),
         columns=columns,
         beats=beats,
         axpy_beats=0 if axpy_beats == beats else axpy_beats,
@@ -177,11 +202,11 @@ def mlp(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, Expected
     x, w = _operands(config, rng, rows, d), _operands(config, rng, columns, d)
     v = _operands(config, rng, columns, out)
     dot = exact_matmul(x, w.T)
-    room = (1 << (number.accumulator_bits - 1)) - 1 - int(np.abs(dot).max())
+    room = (1 << (number.accumulator_bits - 1)) - 1 - int(np.abs(dot).max(initial=0))
     bias = rng.integers(-room, room + 1, columns) >> rng.integers(0, 20, columns)
     # Mostly so that hidden units fill the operand's range; some saturate, some vanish.
     multiplier = rng.integers(1 << 15, 1 << 16, columns)
-    span = np.log2(np.abs(dot + bias).max(axis=0) + 1) + 16 - (number.operand_bits - 1)
+    span = np.log2(np.abs(dot + bias).max(axis=0, initial=0) + 1) + 16 - (number.operand_bits - 1)
     shift = np.clip(span + rng.integers(-2, 3, columns), 0, 63).astype(np.int64)
     constants = np.stack([bias, multiplier, shift], axis=1)
     constants[rng.random(columns) < 0.05, 1:] = (0xFFFF, 0)
@@ -193,11 +218,11 @@ def mlp(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, Expected
         v=v,
         command=_place(command, config, rng),
         hash=_hash(config, rng),
-        mask=_mask(rows, columns, rng, shared=shared, empty=True),
+        mask=_mask(1 if making else rows, columns, rng, shared=shared, empty=True),
         constants=constants,
         table=table,
         tokens=rng.integers(config.memory.columns, size=rows),
-        stall=_stall(rng),
+        **_traffic(rng),
     )
     scale = Requantisation(constants[:, 1], constants[:, 2])
     hidden = hidden_units(x, Linear(w, constants[:, 0]), scale, table, number)
@@ -205,54 +230,104 @@ def mlp(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, Expected
         hot = item.mask[0]
         again = hidden_units(x, Linear(w, constants[:, 0]), scale, table, number, hot=hot)
         assert np.array_equal(again, np.where(hot, hidden, 0))
-    return item, Expected(exact_matmul(np.where(kept(item), hidden, 0), v))
+    sums = exact_matmul(np.where(kept(item), hidden, 0), v)
+    if not making:
+        return item, Expected(sums)
+    found = hot_columns(hidden, command.threshold)[None]
+    return item, Expected(sums, found if command.fresh else found | item.mask)
 
 
-def attention(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, Expected]:
-    """A head in any mode, results or sums, with or without the kept columns' sums."""
-    rows = int(rng.integers(1, 2 * config.memory.query_rows))
-    columns = int(rng.integers(1, config.memory.columns + 1))
+def _head(
+    config: CoreConfig, rng: np.random.Generator, mode: MaskMode, rows: int, columns: int
+) -> HeadJob:
+    """A head whose keys fit the banks, without mask, tokens anywhere."""
     d = int(rng.integers(1, config.memory.head_dim + 1))
     while 2 * -(-d // config.array.lanes) * -(-columns // config.array.banks) > (
         config.memory.bank_words
     ):
         d = int(rng.integers(1, config.memory.head_dim + 1))
     spread = rng.choice([0.2, 1.0, 4.0])
-    q, k, v = (rng.normal(scale=spread, size=(n, d)) for n in (rows, columns, columns))
-    head = quantise_head(q, k, v, config)
-    mode = MaskMode(int(rng.integers(3)))
+    head = quantise_head(
+        *(rng.normal(scale=spread, size=(n, d)) for n in (rows, columns, columns)), config
+    )
     command = head.command(
         config,
         mode,
         alpha=float(rng.choice([0.0, 0.5, 2.0])) % (columns + 1),
         diagonal=bool(rng.integers(2)),
     )
-    shared = mode == MaskMode.MASKED and rng.random() < 0.3
-    share = mode == MaskMode.GENERATE and rng.random() < 0.6
-    command = replace(command, shared_mask=shared, share=share, raw=bool(rng.integers(2)))
-    item = HeadJob(
+    return HeadJob(
         q=head.q,
         k=head.k,
         v=head.v,
         command=_place(command, config, rng),
         hash=_hash(config, rng),
-        mask=_mask(rows, columns, rng, shared=shared, empty=False),
         tokens=rng.integers(config.memory.columns, size=rows),
-        stall=_stall(rng),
+        outside=rng.random(rows) < rng.choice([0.0, 0.5]),
+        **_traffic(rng),
     )
+
+
+def attention(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, Expected]:
+    """A head in any mode, results or sums, with or without the kept columns' sums."""
+    rows = int(rng.integers(1, 2 * config.memory.query_rows))
+    columns = int(rng.integers(1, config.memory.columns + 1))
+    mode = MaskMode(int(rng.integers(3)))
+    item = _head(config, rng, mode, rows, columns)
+    shared = mode == MaskMode.MASKED and rng.random() < 0.3
+    share = mode == MaskMode.GENERATE and rng.random() < 0.6
+    command = replace(item.command, shared_mask=shared, share=share, raw=bool(rng.integers(2)))
+    mask = _mask(rows, columns, rng, shared=shared, empty=True)
+    item = replace(item, command=command, mask=mask)
     return item, expected_attention(config, item)
+
+
+def marking(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, Expected]:
+    """A second pass: rows that have seen other key tiles too, or any maximum and total."""
+    rows = int(rng.integers(1, 2 * config.memory.query_rows))
+    columns = int(rng.integers(1, config.memory.columns + 1))
+    item = _head(config, rng, MaskMode.GENERATE, rows, columns)
+    item = replace(item, command=replace(item.command, mark=True, raw=bool(rng.integers(2))))
+    number, c = config.number, item.command
+    score = tile_scores(item.q, item.k, c, number)
+    whole, _ = tile_state(score, np.ones(score.shape, bool), item.v, number)
+    for _ in range(int(rng.integers(3))):
+        other = score[:, rng.permutation(columns)] + rng.integers(-200, 200, (rows, 1))
+        other = np.clip(other, -(1 << (number.score_bits - 1)), (1 << (number.score_bits - 1)) - 1)
+        state, _ = tile_state(other, rng.random(score.shape) < 0.5, item.v, number)
+        whole = merge(whole, state, number)
+    maximum, total = whole.maximum, whole.total
+    odd = rng.random(rows) < rng.choice([0.0, 0.2])
+    low = empty_maximum(number)
+    maximum = np.where(odd, rng.integers(low, -low, rows), maximum)
+    total = np.where(odd, rng.integers(0, 1 << total_bits(config), rows), total)
+    whole = RowState(maximum, total, whole.acc)
+    own = _own(item) if c.diagonal else None
+    keep, kept_state = mark(score, whole, c.threshold, own, item.v, number)
+    more = {"total": kept_state.total, "maximum": maximum}
+    item = replace(item, maximum=maximum, total=total)
+    return item, Expected(kept_state.acc, keep, more)
+
+
+def _own(item: HeadJob) -> NDArray[np.int64]:
+    """Index of each row's own column, -1 if it is elsewhere."""
+    tokens = item.row_tokens()
+    return tokens if item.outside is None else np.where(item.outside, -1, tokens)
 
 
 def expected_attention(config: CoreConfig, item: HeadJob) -> Expected:
     """What the golden core makes of a head."""
-    c = item.command
-    golden = fused_attention(
-        item.q, item.k, item.v, c, config.number, mask=item.mask, tokens=item.row_tokens()
-    )
+    c, number = item.command, config.number
+    score = tile_scores(item.q, item.k, c, number)
+    state, _ = tile_state(score, kept(item), item.v, number)
+    mask, sums = kept(item), None
+    if c.mode == MaskMode.GENERATE:
+        own = _own(item) if c.diagonal else None
+        mask, sums = mark(score, state, c.threshold, own, item.v, number)
     if not (c.raw or c.share):
-        return Expected(golden.out, golden.mask)
-    more = {"total": golden.total, "maximum": golden.maximum}
+        out = normalise(state.acc, state.total, c.output_multiplier, c.output_shift, number)
+        return Expected(out, mask)
+    more = {"total": state.total, "maximum": state.maximum}
     if c.share:
-        acc, total = kept_sums(golden, golden.mask, item.v)
-        more |= {"kept_out": acc, "kept_total": total}
-    return Expected(golden.acc, golden.mask, more)
+        more |= {"kept_out": sums.acc, "kept_total": sums.total}
+    return Expected(state.acc, mask, more)

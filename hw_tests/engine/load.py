@@ -10,10 +10,13 @@ from disc.config import CoreConfig
 from disc.hashing import BankHash
 from disc.program import FuseCommand
 from hw.column_constants import Constants
+from hw.command import RowEntry
 from hw_tests.lib import encode
 from hw_tests.sim import pack_words, write_memory
 
-__all__ = ["columns", "constants", "masks", "rows", "table"]
+__all__ = ["ROW_FIELDS", "columns", "constants", "masks", "row_list", "rows", "table"]
+
+ROW_FIELDS = ("token", "outside", "maximum", "total")
 
 
 def _beats(x: np.ndarray, config: CoreConfig, beats: int) -> np.ndarray:
@@ -51,13 +54,22 @@ def rows(
         write_memory(dut.engine.queries_buffer.words, words, offset=offset)
 
 
+def row_list(dut: Any, config: CoreConfig, slots: list[int], values: dict[str, np.ndarray]) -> None:
+    """Put entries with these `ROW_FIELDS` [rows] into the list of rows."""
+    entry = RowEntry(config)
+    for i, slot in enumerate(slots):
+        fields = {name: int(value[i]) for name, value in values.items()}
+        word = encode(entry, {"slot": slot, "last": i == len(slots) - 1, **fields})
+        write_memory(dut.row_list.words, [word], offset=i)
+
+
 def masks(
     dut: Any, config: CoreConfig, hash_: BankHash, mask: np.ndarray, slots: list[int]
 ) -> None:
-    """Put masks [n, columns] into slots of the mask memory."""
+    """Put masks [n, columns] into slots of the mask memory, with ones where no column is."""
     bits = config.memory.mask_word_bits
-    in_banks = hash_.to_bank_order(mask.astype(bool))
-    padded = np.pad(in_banks, ((0, 0), (0, 0), (0, -in_banks.shape[2] % bits)))
+    dropped = hash_.to_bank_order(~mask.astype(bool))
+    padded = ~np.pad(dropped, ((0, 0), (0, 0), (0, -dropped.shape[2] % bits)))
     for b in range(config.array.banks):
         memory = getattr(dut.engine.mask, f"mask_{b}").words
         for slot, row in zip(slots, padded[:, b], strict=True):

@@ -10,7 +10,6 @@ from disc.config import CoreConfig
 from disc.hashing import BankHash
 from disc.program import Function, FuseCommand, MaskMode
 from hw.dot_queue import DotGroup
-from hw.mask_controller import MaskLine
 from hw.normaliser import ResultWord
 from hw.sum_stream import SumWord
 from hw_tests.lib import decode
@@ -31,10 +30,11 @@ def results(
 
     `out`: [rows, beats * L] results or sums, or [rows, columns] dot products, 0 where there was
     none; with raw sums `total`, `maximum` [rows], with `share` the same of the kept columns as
-    `kept_out` and `kept_total`; with GENERATE `mask` [rows, B, columns of a bank].
+    `kept_out` and `kept_total`; with `mark` only the latter are in `sums`, as `out` and `total`;
+    with GENERATE `mask` [rows, B, columns of a bank], of GELU one row.
     """
     owners = list(zip(slots, map(int, tokens), strict=True))
-    raw = command.raw or command.share or command.function == Function.GELU
+    raw = command.raw or command.share or command.mark or command.function == Function.GELU
     project = command.function == Function.PROJECT
     for name, wanted in (("results", not raw and not project), ("sums", raw), ("dots", project)):
         arrived = getattr(dut, name).value.to_unsigned()
@@ -43,7 +43,8 @@ def results(
         return {"out": _dots(dut, config, command, hash_, owners)}
     found = _sums(dut, config, command, owners) if raw else _results(dut, config, command, owners)
     if command.mode == MaskMode.GENERATE:
-        found["mask"] = _mask(dut, config, command, slots)
+        owners = [0] if command.function == Function.GELU else slots
+        found["mask"] = _mask(dut, config, command, owners)
     return found
 
 
@@ -84,14 +85,15 @@ def _sums(
         row, kept, beat, part = np.unravel_index(i, shape)
         row_last = beat == beats - 1 and part == parts - 1
         place = tuple(word[name] for name in names)
-        want = (*owners[row], int(kept), int(beat), int(part), int(row_last), int(i == count - 1))
+        second = int(kept) or int(command.mark)
+        want = (*owners[row], second, int(beat), int(part), int(row_last), int(i == count - 1))
         assert place == want, f"sums: word {i} is {names} {place}, not {want}"
         sums[row, kept, beat, part] = word["data"]
         said = (word["total"], word["maximum"])
         if beat or part:
             assert said == (totals[row, kept], maxima[row, kept]), f"sums: word {i} says {said}"
         totals[row, kept], maxima[row, kept] = said
-    flat = sums.reshape(len(owners), sets, -1)
+    flat = sums.reshape(len(owners), sets, beats * config.array.lanes)
     found = {"out": flat[:, 0], "total": totals[:, 0], "maximum": maxima[:, 0]}
     if command.share:
         assert (maxima[:, 0] == maxima[:, 1]).all(), "sums: two maxima for a row"
@@ -137,21 +139,15 @@ def _dots(
 
 
 def _mask(dut: Any, config: CoreConfig, command: FuseCommand, slots: list[int]) -> np.ndarray:
-    """Return bool [rows, B, columns in a bank] from the mask lines that left the engine."""
+    """Return bool [rows, B, words * bits] from slots of the mask memory."""
     bits = config.memory.mask_word_bits
     words = -(-command.groups(config) // bits)
-    count = len(slots) * words
-    arrived = dut.lines.value.to_unsigned()
-    assert arrived == count, f"mask: {count} lines expected, {arrived} arrived"
-    layout = MaskLine(config)
     mask = np.zeros((len(slots), config.array.banks, words * bits), dtype=bool)
-    for i, raw in enumerate(read_memory(dut.mask_line.words, count)):
-        line = decode(layout, raw)
-        row, word = divmod(i, words)
-        want = (command.mask_slot + slots[row]) * config.mask_words_per_row + word
-        assert line["address"] == want, f"mask: line {i} has address {line['address']}, not {want}"
-        for b, value in enumerate(line["bits"]):
-            stored = getattr(dut.engine.mask, f"mask_{b}").words[want].value.to_unsigned()
-            assert stored == value, f"mask: bank {b}, line {want}: memory differs from stream"
-            mask[row, b, word * bits : (word + 1) * bits] = (value >> np.arange(bits)) & 1
+    for b in range(config.array.banks):
+        memory = getattr(dut.engine.mask, f"mask_{b}").words
+        for row, slot in enumerate(slots):
+            first = (command.mask_slot + slot) * config.mask_words_per_row
+            values = np.array(read_memory(memory, words, offset=first), dtype=np.uint64)
+            shown = values[:, None] >> np.arange(bits, dtype=np.uint64) & np.uint64(1)
+            mask[row, b] = shown.ravel()
     return mask

@@ -34,15 +34,23 @@ class HeadJob:
     command: FuseCommand
     hash: BankHash
     mask: NDArray[np.bool_] | None = None
-    """[rows, columns] for MASKED; all rows alike if the command says `shared_mask`."""
+    """[rows, columns] for MASKED; all rows alike if the command says `shared_mask`.  [1, columns]
+    for GELU with GENERATE: columns that are hot already."""
     constants: Int | None = None
     """GELU: [columns, 3], bias, multiplier and shift."""
     table: Int | None = None
     """GELU: [2**operand_bits]."""
     tokens: Int | None = None
-    """[rows]; 0, 1, ... if left out."""
+    """[rows] own columns; 0, 1, ... if left out."""
+    outside: NDArray[np.bool_] | None = None
+    """[rows]: the own column is not among the columns."""
+    maximum: Int | None = None
+    total: Int | None = None
+    """[rows], with `mark`."""
     stall: float = 0.0
     """Fraction of cycles in which each stream is stalled, in [0, 0.99]."""
+    read_masks: float = 0.0
+    """Fraction of cycles in which somebody would read the mask memory, in [0, 0.99]."""
 
     def row_tokens(self) -> Int:
         """Token index of every row."""
@@ -52,7 +60,8 @@ class HeadJob:
         """Row slots that the core has for this command."""
         c, stride = self.command, self.command.stride(config)
         most = min(config.memory.query_rows, (config.query_words - c.row_base) // stride)
-        if c.mode != MaskMode.DENSE and not c.shared_mask:
+        own = c.mode == MaskMode.MASKED and not c.shared_mask
+        if own or (c.mode == MaskMode.GENERATE and c.function == Function.SOFTMAX):
             most = min(most, config.memory.query_rows - c.mask_slot)
         return most
 
@@ -61,7 +70,7 @@ class HeadJob:
         c, most = self.command, self.slots(config)
         if c.function == Function.PROJECT:
             return max(1, min(most, RAW_WORDS // c.groups(config)))
-        if c.function == Function.GELU or c.raw or c.share:
+        if c.function == Function.GELU or c.raw or c.share or c.mark:
             parts = config.array.lanes // config.vector.lanes
             return max(1, min(most, RAW_WORDS // ((1 + c.share) * c.sum_beats() * parts)))
         return most
@@ -76,6 +85,9 @@ class Counters:
     axpy: int
     kept: int
     rows: int
+    imbalance: int
+    no_room: int
+    no_row: int
 
 
 @dataclass(frozen=True)
@@ -113,7 +125,6 @@ def build_engine(config: CoreConfig, *, opt: str = "-O1") -> Built:
         "result",
         "sum_word",
         "dot_group",
-        "mask_line",
     )
     public = [(f"{TOP}.{name}", "words") for name in memories]
     return build(engine_verilog(config), TOP, public=public, opt=opt)
@@ -168,7 +179,8 @@ def _validate(config: CoreConfig, job: HeadJob) -> None:
         raise ValueError("constants, table: function GELU needs both")
     if job.slots(config) < 1:
         raise ValueError("row_stride, mask_slot: no row slot is left")
-    if rows < 1:
+    making = job.command.mode == MaskMode.GENERATE
+    if rows < 1 and not (wide and making):
         raise ValueError("q: needs at least one row")
     if (job.hash.bank_bits, job.hash.local_bits) != (config.bank_bits, config.local_bits):
         raise ValueError(
@@ -188,14 +200,18 @@ def _pack(config: CoreConfig, job: HeadJob) -> dict[str, object]:
         "k": job.k,
         "slots": job.slots(config),
         "tile_rows": job.tile_rows(config),
-        "tokens": job.row_tokens(),
+        "token": job.row_tokens(),
         "hash": np.array(job.hash.rows, dtype=np.int64),
         "command": np.array(list(command.values()), dtype=np.int64),
         "stall": round(job.stall * 256),
+        "read_masks": round(job.read_masks * 256),
     }
     for name in ("v", "mask", "constants", "table"):
         if getattr(job, name) is not None:
             packed[name] = getattr(job, name)
+    for name in ("outside", "maximum", "total"):
+        value = getattr(job, name)
+        packed[name] = np.zeros(len(job.q), dtype=np.int64) if value is None else value
     return packed
 
 
@@ -203,8 +219,14 @@ def _unpack(config: CoreConfig, job: HeadJob, result: SimResult, number: int) ->
     tiles = tuple(Counters(*map(int, row)) for row in result.outputs[f"{number}.counters"])
     mask = None
     if job.command.mode == MaskMode.GENERATE:
-        in_banks = result.outputs[f"{number}.mask"][:, :, : job.command.groups(config)]
-        mask = job.hash.from_bank_order(in_banks.astype(bool), job.command.columns)
+        in_banks = result.outputs[f"{number}.mask"].astype(bool)
+        if job.command.function == Function.GELU:
+            in_banks = in_banks[-1:]
+        groups = job.command.groups(config)
+        mask = job.hash.from_bank_order(in_banks[:, :, :groups], job.command.columns)
+        exists = job.hash.to_bank_order(np.ones((1, job.command.columns), dtype=bool))
+        exists = np.pad(exists, ((0, 0), (0, 0), (0, in_banks.shape[2] - groups)))
+        assert not (in_banks & ~exists).any(), "mask: bits are set where no column is"
     total = Counters(*np.sum([list(vars(tile).values()) for tile in tiles], axis=0).tolist())
     width = job.command.columns if job.v is None else job.v.shape[1]
     found = {
