@@ -24,7 +24,7 @@ from golden.ctr import copy_tokens, patch_sums, select_tokens_int
 from golden.executor.memory import Memory
 from golden.integer.forecast import forecast
 from golden.integer.layernorm import Modulation, layer_norm, modulate
-from golden.integer.rounding import Int, saturate
+from golden.integer.rounding import Int, require_range, saturate
 
 # -- load ----------------------------------------------------------------------------------------
 
@@ -145,7 +145,9 @@ def select(c: Select, m: Memory) -> None:
     shape = (c.grid_rows * c.patch, c.grid_columns * c.patch, c.channels)
 
     def latent(start: int) -> Int:
-        return m.read(start, c.values_of_latent, "<i2")[0].reshape(shape).transpose(2, 0, 1)
+        values = m.read(start, c.values_of_latent, "<i2")[0]
+        require_range("latent", values, m.config.selector.latent_bits)
+        return values.reshape(shape).transpose(2, 0, 1)
 
     z, reference = latent(c.latent), latent(c.reference)
     if c.mode == Change.DIFFERENCE:
