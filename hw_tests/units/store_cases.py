@@ -96,7 +96,7 @@ class Case:
             StoreMasks(
                 list=fixed.get("list", int(self.rng.integers(LISTS))),
                 rows=rows,
-                dram=self.place(length + (self.tokens - 1) * stride),
+                dram=self.place(length + (self.tokens - 1) * stride, fixed.get("align", 1)),
                 stride=stride,
                 columns=columns,
                 slot=slot,
@@ -136,7 +136,10 @@ class Case:
         threshold = {ALL: 0, NONE: largest}.get(threshold, threshold)
         length = sizes.LIST_HEADER_BYTES + rows * columns * sizes.ENTRY_BYTES
         where = {
-            name: self.place(getattr(latents, field).astype("<i2").reshape(-1).view(np.uint8), 2)
+            name: self.place(
+                getattr(latents, field).astype("<i2").reshape(-1).view(np.uint8),
+                fixed.get("align", sizes.LATENT_BYTES),
+            )
             for name, field in (("latent", "z"), ("reference",) * 2, ("previous",) * 2)
         }
         command = Select(

@@ -15,6 +15,7 @@ from disc.program.encoding import WORD_BYTES, pack
 from disc.program.store import MAX_LATENT_CHANNELS, MAX_PATCH
 from golden.executor.machine import step
 from golden.executor.memory import Memory
+from hw.memory.reader import RowReader
 from hw.units.store import StoreUnit
 from hw_tests import sim
 from hw_tests.units.store_cases import ALL, NONE, Case
@@ -169,7 +170,7 @@ def test_rows_that_take_several_requests():
     run(config, [case], seed)
 
 
-def test_values_of_too_many_bits_fail():
+def test_values_beyond_the_format_fail():
     config, seed = CONFIGS["odd"], sim.choose_seed()
     rng = np.random.default_rng(seed)
     case = Case(config, rng)
@@ -187,22 +188,49 @@ def test_values_of_too_many_bits_fail():
     assert got["0.failed"].tolist() == fails
 
 
+def _pieces(command: Select, start: int) -> np.ndarray:
+    """First and last byte of every piece of a latent [pieces, 2], by pixel row of the image."""
+    length = command.patch * command.channels * sizes.LATENT_BYTES
+    count = command.grid_rows * command.patch * command.grid_columns
+    return start + length * np.arange(count)[:, None] + [0, length - 1]
+
+
+def _bus_words(config: CoreConfig, pieces: np.ndarray) -> np.ndarray:
+    """Bus words that each piece touches."""
+    words = pieces // config.bus.word_bytes
+    return words[:, 1] - words[:, 0] + 1
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_cycles_of_select(name):
     """Memory answers at once: a selector word a cycle, then a cycle a token or piece."""
     config, seed = CONFIGS[name], sim.choose_seed()
     case = Case(config, np.random.default_rng(seed))
-    # Lists end with a bus word and begin with one, so that no incomplete word is written.
-    for patch, channels in ((2, 4), (1, 3), (4, 4), (3, 1)):
-        for mode in Change:
-            for update in range(2):
-                shape = {"rows": 3, "columns": 7, "patch": patch, "channels": channels}
-                case.select(0, mode=mode, update=update, **shape)
+    for patch, channels in ((2, 4), (1, 3), (4, 4)):
+        for mode, update in ((0, 0), (1, 0), (0, 1)):
+            shape = {"rows": 3, "columns": 7, "patch": patch, "channels": channels}
+            case.select(0, mode=Change(mode), update=update, align=64, **shape)
     got = run(config, [case], seed)
     for i, command in enumerate(case.commands):
-        cycles = got["0.ends"][i] - got["0.starts"][i]
-        scored = StoreUnit.SELECT_LATENCY + _beats(config, command)
-        print(name, command.patch, command.channels, command.mode, command.update, cycles - scored)
+        where = f"{name}: {command}"
+        cycles = got["0.ends"][i] - got["0.starts"][i] - StoreUnit.SELECT_LATENCY
+        cycles -= _beats(config, command)
+        length = got["0.images"][i][command.selected :][:4].view("<u4")[0]
+        selected = got["0.images"][i][command.selected + 4 :][: 4 * length].view("<u4")
+        words = _bus_words(config, _pieces(command, command.latent))
+        if not (command.update and len(selected)):
+            whole = command.patch * command.channels % config.selector.pixels == 0
+            most = 0 if whole else 2 * int((words > 1).sum())
+            assert 0 <= cycles <= most, where
+            continue
+        row, column = np.divmod(selected.astype(np.int64), command.grid_columns)
+        lines = row[:, None] * command.patch + np.arange(command.patch)
+        copied = words[(lines * command.grid_columns + column[:, None]).ravel()]
+        passed = int(selected[-1]) + 1 - len(selected)
+        cycles -= StoreUnit.COPY_LATENCY + passed
+        if config.bus.word_bytes == 64:
+            assert 0 <= cycles - len(copied) <= 1, where  # list entries may begin near a word's end
+        assert len(copied) <= cycles <= copied.sum() + 1, where
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -210,13 +238,50 @@ def test_cycles_of_store_masks(name):
     """Memory answers at once: a line a cycle, or a bus word a cycle."""
     config, seed = CONFIGS[name], sim.choose_seed()
     case = Case(config, np.random.default_rng(seed))
-    most = config.memory.query_rows
+    most, word = config.memory.query_rows, config.bus.word_bytes
     for columns in (config.memory.columns, 1, config.memory.columns // 2):
-        length = sizes.mask_row_bytes(columns, config)
-        stride = -(-length // config.bus.word_bytes) * config.bus.word_bytes
-        case.store_masks(columns=columns, rows=most, list=2, slot=0, single=0, stride=stride)
+        stride = -(-sizes.mask_row_bytes(columns, config) // word) * word
+        fixed = {"rows": most, "list": 2, "slot": 0, "single": 0}
+        case.store_masks(columns=columns, stride=stride, align=word, **fixed)
     got = run(config, [case], seed)
     for i, command in enumerate(case.commands):
-        lines = _lines(config, command) * most
-        words = lines * sizes.mask_line_bytes(config) // config.bus.word_bytes
-        print(name, columns, lines, words, got["0.ends"][i] - got["0.starts"][i])
+        lines, words = _lines(config, command), command.stride // word
+        cycles = got["0.ends"][i] - got["0.starts"][i] - StoreUnit.MASKS_LATENCY
+        # The first word may have been collected before its address is known.
+        assert 0 <= most * max(lines, words) - cycles <= (lines > words), command
+
+
+@pytest.mark.parametrize("name", ["narrow", "odd"])
+@pytest.mark.parametrize("slow", ["reads", "writes", "masks"])
+def test_waiting(name, slow):
+    """Every cycle but a constant number takes a word, or waits."""
+    config, seed = CONFIGS[name], sim.choose_seed()
+    pauses = {n: "bernoulli" if n == slow else "never" for n in ("reads", "writes", "masks")}
+    case = Case(config, np.random.default_rng(seed), tuple(pauses.values()))
+    fixed = {"rows": 3, "columns": 5, "patch": 2, "channels": 4, "align": 64}
+    case.store_masks(list=2, single=0)
+    case.select(0, update=0, **fixed)
+    case.select(0, update=1, threshold=ALL, **fixed)
+    got = run(config, [case], seed)
+    masks, select, update = case.commands
+    words = _rows(case, masks) * -(
+        -_lines(config, masks) * sizes.mask_line_bytes(config) // config.bus.word_bytes
+    )
+    pieces = len(_pieces(update, update.latent))
+    taken = [
+        words,
+        _beats(config, select),
+        _beats(config, update) + pieces * -(-2 * 4 * 2 // config.bus.word_bytes),
+    ]
+    cycles = got["0.ends"] - got["0.starts"]
+    rest = cycles - taken - got["0.data"] - got["0.space"]
+    # While a list's word waits the lists' lengths may already be on their way.
+    least = (5, 15, 17) if slow == "writes" else (5, 18, 20)
+    assert (least <= rest).all(), rest
+    assert (rest <= (7, 18, 24)).all(), rest
+    reading = got["0.data"][1] - RowReader.LATENCY
+    assert reading > 0 if slow == "reads" else reading == 0
+    if slow != "writes":
+        assert got["0.space"][1:].tolist() == [0, 0]
+    elif name == "narrow":
+        assert got["0.space"][2] > 20

@@ -28,17 +28,20 @@ _COPIES = 32
 class StoreUnit(wiring.Component):
     """Writes mask rows to DRAM, and selects tokens, one command at a time.
 
-    `store_masks` takes as many cycles as it has words for the bus or lines, whichever are more.
-    `select` scores `selector.pixels` values a cycle if the bus gives that many of each latent;
-    `update` then takes a cycle for each token that is reused and for each piece that is copied (a
-    patch has `patch` of them), or for each bus word that a piece touches.
+    `store_masks` takes `MASKS_LATENCY` cycles and one for each line of the mask memory, or for each
+    word of the bus if they are more.
 
-    A latent that leaves `selector.latent_bits` fails the command; lists and reference are then
+    `select` takes `SELECT_LATENCY` cycles and one for each selector word.  A patch's pixel row, a
+    piece, starts a word; so a latent is scored at `selector.pixels` values a cycle, if those divide
+    the piece.  With `update` and tokens selected it takes `COPY_LATENCY` more, and one for each
+    token up to the last that is not selected and for each bus word that a copied piece touches.
+
+    All this with memory that takes and answers at once, and as long as reads keep up: where pieces
+    are no whole number of selector words, each is a request of its own, and one that straddles two
+    bus words may take a cycle more.
+
+    A value that leaves `selector.latent_bits` fails `select`; lists and reference are then
     undefined.
-
-    Latency: with memory that answers at once, `done` comes `MASKS_LATENCY` cycles after the last
-    mask word was taken by memory, and a selection of W selector words takes `SELECT_LATENCY + W`
-    cycles without `update` if no list ends in an incomplete bus word: up to two more then.
 
     Parameters
     ----------
@@ -56,14 +59,17 @@ class StoreUnit(wiring.Component):
     write_rows, write_lists : Out, `WritePort`
         Mask rows and patches; lists.
     waiting_data : Out
-        There is no word for what waits for one: the writer of mask rows or patches (until the
-        command's last), or the selector (from its start until its last pixel).
+        There is no word for what waits for one: the writer of mask rows or patches, until the
+        command's last, or the selector, from its start to its last word.
     waiting_space : Out
-        There is such a word, and it is not taken; or a word of a list waits for its write port
-        while nothing is scored.
+        The writer does not take its word, or has taken all and waits for its write port; or the
+        selector takes none, or has taken all, while a word of a list waits for its write port.
+        A cycle is never both.
     """
 
-    SELECT_LATENCY = 20
+    MASKS_LATENCY = 8
+    SELECT_LATENCY = 24
+    COPY_LATENCY = 15
 
     def __init__(self, config: CoreConfig):
         self.config = config
@@ -136,14 +142,17 @@ class StoreUnit(wiring.Component):
         with m.If(row_done):
             m.d.sync += left.eq(left - 1)
 
-        writing, written = Signal(), Signal()
+        writing, written, blocked = Signal(), Signal(), Signal()
         m.d.comb += [
             written.eq((left == 0) & writer.idle),
             self.waiting_data.eq((writing & (left != 0) & ~(word & row)) | selection.waiting_data),
-            self.waiting_space.eq(
-                (writing & (left != 0) & word & row & ~writer.i.ready) | selection.waiting_space
-            ),
+            self.waiting_space.eq((writing & blocked) | selection.waiting_space),
         ]
+        with m.If(left != 0):
+            m.d.comb += blocked.eq(word & row & ~writer.i.ready)
+        with m.Else():
+            request = self.write_rows.request
+            m.d.comb += blocked.eq(request.valid & ~request.ready)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += self.queue.command.ready.eq(1)
