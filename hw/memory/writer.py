@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
@@ -32,14 +34,17 @@ class RowWriter(wiring.Component):
     Parameters
     ----------
     bus : BusConfig
-    size : int
-        Bytes of a word.
+    size : int or sequence of int
+        Bytes of a word, or of each of several kinds of words.
 
     Members
     -------
+    size : In
+        Index into the sizes, if there are several; quasi-static, it changes only between rows.
     rows : In, stream of `RowRequest`
         Taken with the row's last word.
-    i : In, stream of [size] bytes
+    i : In, stream of [size] bytes, of the largest size
+        What stands behind the chosen size does not matter.
     write : Out, `WritePort`
     idle : Out
         Every word taken so far has been written, and memory has said so.
@@ -50,14 +55,16 @@ class RowWriter(wiring.Component):
         `size` is less than 1.
     """
 
-    def __init__(self, bus: BusConfig, size: int):
-        if size < 1:
+    def __init__(self, bus: BusConfig, size: int | Sequence[int]):
+        self.bus, self.sizes = bus, (size,) if isinstance(size, int) else tuple(size)
+        if not self.sizes or min(self.sizes) < 1:
             raise ValueError(f"size: must be at least 1, got {size}")
-        self.bus, self.size = bus, size
+        several = {"size": In(range(len(self.sizes)))} if len(self.sizes) > 1 else {}
         super().__init__(
             {
+                **several,
                 "rows": In(stream.Signature(RowRequest())),
-                "i": In(stream.Signature(data.ArrayLayout(8, size))),
+                "i": In(stream.Signature(data.ArrayLayout(8, max(self.sizes)))),
                 "write": Out(WritePort(bus)),
                 "idle": Out(1),
             }
@@ -65,12 +72,20 @@ class RowWriter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        low, most, size = self.bus.offset_bits, self.bus.word_bytes, self.size
+        low, most, widest = self.bus.offset_bits, self.bus.word_bytes, max(self.sizes)
+        size = Signal(range(widest + 1))
+        if len(self.sizes) == 1:
+            m.d.comb += size.eq(widest)
+        else:
+            with m.Switch(self.size):
+                for n, one in enumerate(self.sizes):
+                    with m.Case(n):
+                        m.d.comb += size.eq(one)
         request, row = self.write.request, self.rows.payload
         unit = 9  # a byte and its enable
 
         # A word is taken while at most one complete bus word waits.
-        count_words = -(-(2 * most - 1 + size) // most)
+        count_words = -(-(2 * most - 1 + widest) // most)
         room = most * count_words
         held = Signal(unit * room)
         count = Signal(range(room + 1))  # a row's end rounds it up to whole bus words
@@ -123,11 +138,11 @@ class RowWriter(wiring.Component):
         with m.If(accept):
             m.d.sync += [inside.eq(~ends), later.eq(left - size)]
 
-        enabled = Signal(size)
-        m.d.comb += enabled.eq(Cat(left > i for i in range(size)))
-        word = Signal(unit * size)
+        enabled = Signal(widest)
+        m.d.comb += enabled.eq(Cat((left > i) & (size > i) for i in range(widest)))
+        word = Signal(unit * widest)
         m.d.comb += word.eq(
-            Cat(Cat(Mux(enabled[i], self.i.payload[i], 0), enabled[i]) for i in range(size))
+            Cat(Cat(Mux(enabled[i], self.i.payload[i], 0), enabled[i]) for i in range(widest))
         )
         placed = shifted_in(m, word, position, unit, unit * room)
         filled, rounded = Signal(count.shape()), Signal(count.shape())

@@ -10,7 +10,7 @@ from disc.config import CoreConfig
 from disc.tables import SHIFT_BITS, VECTOR_BITS
 from hw.adder_tree import delay
 from hw.fixed import round_shift, saturate
-from hw.vector.memory import HalvesMemory, LoadWord
+from hw.sram import Sram
 from hw.vector.words import (
     RowWord,
     busy,
@@ -22,18 +22,43 @@ from hw.vector.words import (
     words_of,
 )
 
-__all__ = ["GateResidual", "gate_word"]
+__all__ = ["BiasWord", "GateResidual", "GateWord"]
 
 
-def gate_word(config: CoreConfig) -> data.StructLayout:
-    """Gates and biases of the channels of a word."""
-    lanes = config.vector.lanes
-    return data.StructLayout(
-        {
-            "multiplier": data.ArrayLayout(signed(VECTOR_BITS), lanes),
-            "bias": data.ArrayLayout(signed(config.number.accumulator_bits), lanes),
-        }
-    )
+class GateWord(data.StructLayout):
+    """Multipliers of the channels of a word, for address `address`."""
+
+    def __init__(self, config: CoreConfig):
+        lanes = config.vector.lanes
+        super().__init__(
+            {
+                "address": range(max(2, gate_words(config))),
+                "data": data.ArrayLayout(signed(VECTOR_BITS), lanes),
+            }
+        )
+
+
+class BiasWord(data.StructLayout):
+    """Biases of the channels of a word, likewise."""
+
+    def __init__(self, config: CoreConfig):
+        acc = signed(config.number.accumulator_bits)
+        super().__init__(
+            {
+                "address": range(max(2, gate_words(config))),
+                "data": data.ArrayLayout(acc, config.vector.lanes),
+            }
+        )
+
+
+def longest_row(config: CoreConfig) -> int:
+    """Most channels of a row that is gated: a projection gates `memory.columns` at a time."""
+    return max(config.vector.max_channels, config.memory.columns)
+
+
+def gate_words(config: CoreConfig) -> int:
+    """Words of the longest row."""
+    return words_of(longest_row(config), config.vector.lanes)
 
 
 class GateResidual(wiring.Component):
@@ -55,12 +80,13 @@ class GateResidual(wiring.Component):
 
     Members
     -------
-    channels, shift, half : In
-        Quasi-static: D, the gate's shift, and the half of the vector memory that is in use.
+    channels, shift : In
+        Quasi-static: D and the gate's shift.
     add_bias, add_earlier, gate : In
         Quasi-static: which terms are added; whether `x` comes and leaves, or else the sums.
-    load : In, stream of `LoadWord` of `gate_word`
-        Word n of the vectors to address n.  The half in use may be loaded only while not `busy`.
+    multipliers, biases : In, streams of `GateWord`, `BiasWord`
+        Word n of the vectors to address n, taken at once, while no row is inside.  They can be read
+        from the next cycle on.
     acc : In, stream of [lanes] signed `accumulator_bits`
     earlier : In, the same
         Sums of earlier tiles; taken only with `add_earlier`.
@@ -76,18 +102,17 @@ class GateResidual(wiring.Component):
 
     def __init__(self, config: CoreConfig):
         self.config, lanes = config, config.vector.lanes
-        self.max_channels = max(config.vector.max_channels, config.memory.columns)
-        self._depth = words_of(self.max_channels, lanes)
+        self.max_channels = longest_row(config)
         acc, x = signed(config.number.accumulator_bits), signed(config.number.residual_bits)
         super().__init__(
             {
                 "channels": In(range(self.max_channels + 1)),
                 "shift": In(SHIFT_BITS),
-                "half": In(1),
                 "add_bias": In(1),
                 "add_earlier": In(1),
                 "gate": In(1),
-                "load": In(stream.Signature(LoadWord(gate_word(config), self._depth))),
+                "multipliers": In(stream.Signature(GateWord(config))),
+                "biases": In(stream.Signature(BiasWord(config))),
                 "acc": In(stream.Signature(data.ArrayLayout(acc, lanes))),
                 "earlier": In(stream.Signature(data.ArrayLayout(acc, lanes))),
                 "x": In(stream.Signature(data.ArrayLayout(x, lanes))),
@@ -109,13 +134,20 @@ class GateResidual(wiring.Component):
         )
         here = row_position(m, accept, self.channels, lanes, self.max_channels, name="in")
 
-        m.submodules.vectors = vectors = HalvesMemory(gate_word(self.config), self._depth)
-        wiring.connect(m, vectors.load, wiring.flipped(self.load))
-        m.d.comb += [
-            vectors.half.eq(self.half),
-            vectors.read_address.eq(here.word),
-            vectors.read_en.eq(advance),
-        ]
+        vectors = {}
+        for name in ("multipliers", "biases"):
+            load = getattr(self, name)
+            shape = load.payload.data.shape()
+            m.submodules[name] = memory = Sram(shape, gate_words(self.config))
+            m.d.comb += [
+                load.ready.eq(1),
+                memory.write_address.eq(load.payload.address),
+                memory.write_data.eq(load.payload.data),
+                memory.write_en.eq(load.valid),
+                memory.read_address.eq(here.word),
+                memory.read_en.eq(advance),
+            ]
+            vectors[name] = memory.read_data
 
         sums, results = [], []
         for i in range(lanes):
@@ -124,10 +156,10 @@ class GateResidual(wiring.Component):
             total = Signal.like(pair, name=f"sum_{i}")
             p.d.sync += [
                 pair.eq(self.acc.payload[i] + Mux(self.add_earlier, self.earlier.payload[i], 0)),
-                total.eq(pair + Mux(self.add_bias, vectors.read_data.bias[i], 0)),
+                total.eq(pair + Mux(self.add_bias, vectors["biases"][i], 0)),
             ]
             sums.append(total)
-            multiplier = delay(p, vectors.read_data.multiplier[i], 1, name=f"multiplier_{i}")
+            multiplier = delay(p, vectors["multipliers"][i], 1, name=f"multiplier_{i}")
             product = delay(p, total * multiplier, 1, name=f"product_{i}")
             branch = delay(p, round_shift(product, self.shift), 1, name=f"branch_{i}")
             x = delay(p, self.x.payload[i], 4, name=f"x_{i}")

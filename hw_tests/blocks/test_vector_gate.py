@@ -40,17 +40,17 @@ def case(
 ) -> Case:
     """A case whose sums, of all terms, are `total`; single terms are anything."""
     number, V = config.number, config.vector.lanes
-    channels, half = x.shape[1], int(rng.integers(2))
+    channels = x.shape[1]
     limit = 1 << (number.accumulator_bits - 1)
     add_bias, add_earlier, gated = terms
     bias = rng.integers(-limit, limit, channels)
     earlier = rng.integers(-limit, limit, x.shape)
     acc = wrap(total - add_bias * bias - add_earlier * earlier, number.accumulator_bits)
     words = to_words(gate.multiplier[None], V, rng)
+    address = np.arange(len(words))
     load = {
-        "half": np.full(len(words), half),
-        "address": np.arange(len(words)),
-        "data": {"multiplier": words, "bias": to_words(bias[None], V, rng)},
+        "multipliers": {"address": address, "data": words},
+        "biases": {"address": address, "data": to_words(bias[None], V, rng)},
     }
     inputs = {"acc": to_words(acc, V, rng)}
     if add_earlier:
@@ -64,12 +64,11 @@ def case(
         set={
             "channels": channels,
             "shift": gate.shift,
-            "half": half,
             "add_bias": add_bias,
             "add_earlier": add_earlier,
             "gate": gated,
         },
-        load={"load": load},
+        load=load,
         inputs=inputs,
         expected=expected,
         what=f"D {channels}, rows {len(x)}, shift {gate.shift}, terms {terms}",
