@@ -113,7 +113,11 @@ class Loading(wiring.Component):
         m.submodules.unit = unit = self._unit
         m.submodules.lists = lists = ListBuffers(self.config, 2)
         for name in self._parts:
-            inner, outer = getattr(unit, name), wiring.flipped(getattr(self, name))
+            inner, outer = getattr(unit, name), getattr(self, name)
+            if name.startswith("waiting"):
+                m.d.comb += outer.eq(inner)
+                continue
+            outer = wiring.flipped(outer)
             wiring.connect(m, *((outer, inner) if name == "queue" else (inner, outer)))
         wiring.connect(m, unit.list_write, lists.write)
         wiring.connect(m, unit.list, lists.read_0)
