@@ -104,3 +104,86 @@ def test_a_large_projection_fills_the_array() -> None:
     assert got.counters.dot == 32 * 64 * 16
     assert got.counters.cycles == 32 * 64 * 16 + groups + 15
     assert got.counters.dot / got.counters.cycles >= 0.99
+
+
+def _counted(item: HeadJob) -> dict[str, int]:
+    (got,) = simulate(ENGINES["tiny"], [item])
+    return vars(got.counters)
+
+
+def test_counters_of_a_small_projection_by_hand() -> None:
+    """One row of two words times five columns on four banks: two columns of the fullest bank.
+
+    Dot takes 2 * 2 cycles and visits 2 * 4 places for 5 columns.  Nothing waits for room, so all
+    else is the way in and out, 2 + 15 cycles as for the large projection above.
+    """
+    rng = np.random.default_rng(2)
+    command = FuseCommand(
+        function=Function.PROJECT, mode=MaskMode.DENSE, columns=5, beats=2, row_stride=2
+    )
+    item = HeadJob(
+        q=rng.integers(-9, 9, (1, 16)),
+        k=rng.integers(-9, 9, (5, 16)),
+        command=command,
+        hash=BankHash.modulo(4, ENGINES["tiny"].local_bits),
+    )
+    assert _counted(item) == {
+        "cycles": 21,
+        "dot": 4,
+        "axpy": 0,
+        "kept": 5,
+        "rows": 1,
+        "imbalance": 3,
+        "no_room": 0,
+        "no_row": 17,
+    }
+
+
+@pytest.mark.parametrize(("words", "waits"), [(27, 0), (28, 1), (40, 13)])
+def test_cycles_without_room_by_hand(words: int, waits: int) -> None:
+    """One column a bank, so the array makes a word a cycle; one of 8 is read in two cycles.
+
+    Word n is complete at n + 1 and read from n + 8 on, word 0 until 10, word n until 10 + 2n.  18
+    words have room.  So word n begins at max(n, 10 + 2 (n - 18)), which is later from n = 27 on.
+    """
+    config = ENGINES["tiny"]
+    item = large(config, Function.GELU, rows=1, beats=1)
+    columns, lanes = config.array.banks, config.array.lanes
+    command = replace(item.command, columns=columns, beats=1, axpy_beats=words, axpy_base=1)
+    item = replace(
+        item,
+        q=item.q[:, :lanes],
+        k=item.k[:columns, :lanes],
+        v=np.ones((columns, words * lanes), dtype=np.int64),
+        constants=item.constants[:columns],
+        command=command,
+    )
+    counted = _counted(item)
+    assert (counted["dot"], counted["axpy"], counted["imbalance"]) == (1, words, 0)
+    assert counted["no_room"] == waits
+
+
+def test_hot_columns_cost_a_cycle_a_line() -> None:
+    """Two lines of 32 columns a bank on `tiny`; two cycles more to see that they are written."""
+    config = ENGINES["tiny"]
+    item = large(config, Function.GELU, rows=3)
+    assert item.command.groups(config) == 64
+    noting = replace(item.command, mode=MaskMode.GENERATE, fresh=True, threshold=120)
+    mask = np.ones((1, item.command.columns), dtype=bool)
+    plain, made = simulate(config, [item, replace(item, command=noting, mask=mask)])
+    assert made.counters.cycles == plain.counters.cycles + 2 + 2
+    assert 0 < made.mask.sum() < made.mask.size
+
+
+def test_a_second_pass_takes_one_word_of_axpy_and_the_kept_columns() -> None:
+    """As `share`, less the words of dense sums that nobody wants."""
+    config = ENGINES["tiny"]
+    rng = np.random.default_rng(4)
+    item, want = jobs.marking(config, rng)
+    (got,) = simulate(config, [item])
+    jobs.check(item, want, got)
+    bank = item.hash.bank(np.arange(item.command.columns))
+    loads = np.stack([want.mask[:, bank == b].sum(axis=1) for b in range(4)]).max(axis=0)
+    groups, beats = item.command.groups(config), item.command.beats
+    assert beats > 1
+    assert got.counters.axpy == (groups + np.maximum(loads, 1) * beats).sum()

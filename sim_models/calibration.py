@@ -30,7 +30,7 @@ class Sample:
     measured: int
     """Cycles."""
     shared: NDArray[np.bool_] | None = None
-    """With residual sharing the masks made, as `in_banks`."""
+    """With residual sharing or a second pass the masks made, as `in_banks`."""
 
     def modelled(self, model: EngineModel) -> int:
         """Cycles by the model."""
@@ -113,6 +113,7 @@ def designed_constants(config: CoreConfig) -> EngineConstants:
         half=1,
         kept=2,
         deliver_mask=2,
+        hot=2,
     )
 
 

@@ -23,7 +23,7 @@ from disc.config import CoreConfig
 from disc.program import Function
 from sim_models.schedule import EngineConstants, Plan, schedule
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 class CalibrationError(ValueError):
@@ -107,6 +107,8 @@ class Operation:
     """A mask is generated beside."""
     raw: bool = False
     """Sums leave instead of normalised results."""
+    mark: bool = False
+    """Second pass over a key tile: a mask is generated, only sums over its columns leave."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class EngineModel:
         operation
             What is done with them.
         shared
-            The masks made, if the kept columns' sums leave too.
+            The masks made, if the kept columns' sums leave too, or only they (`mark`).
         """
         steps = in_banks.sum(axis=2).max(axis=1)
         bits = self.config.memory.mask_word_bits
@@ -204,7 +206,8 @@ class EngineModel:
     ) -> float:
         array, vector = self.config.array, self.config.vector
         project = operation.function == Function.PROJECT
-        sums = operation.function == Function.GELU or operation.raw or kept is not None
+        gelu = operation.function == Function.GELU
+        sums = gelu or operation.raw or kept is not None
         plan = Plan(
             beats=self.beats(operation.row_dim),
             axpy_beats=0 if project else self.beats(operation.out_dim or operation.row_dim),
@@ -212,9 +215,13 @@ class EngineModel:
             # Two rows of the longest head, and not less than 8: `hw.sum_queue`.
             room=max(8, 2 * self.config.max_beats),
             rows_in_flight=array.rows_in_flight,
-            looked_up=operation.function == Function.GELU,
+            looked_up=gelu,
             normalised=not sums,
-            generated_columns=groups if operation.generate else 0,
+            generated_columns=groups if operation.generate and not gelu else 0,
+            marked=operation.mark,
+            hot_lines=-(-groups // self.config.memory.mask_word_bits)
+            if operation.generate and gelu
+            else 0,
         )
         again = () if kept is None else tuple(np.maximum(kept, 1).tolist())
         return schedule(

@@ -44,6 +44,9 @@ class EngineConstants:
     """Last column compared to the sum over the kept columns being started."""
     deliver_mask: int
     """Last column compared to the command's end."""
+    hot: int
+    """GELU with GENERATE: from the end of everything else to the command's, on top of a cycle for
+    each line of a mask row."""
 
 
 def constant_names() -> list[str]:
@@ -70,6 +73,10 @@ class Plan:
     normalised: bool = True
     generated_columns: int = 0
     """Columns in a bank if a mask is generated."""
+    marked: bool = False
+    """Of the sums over all columns only the numerators of the first word are made."""
+    hot_lines: int = 0
+    """Lines of the mask of hot columns."""
 
 
 @lru_cache(maxsize=256)
@@ -96,7 +103,8 @@ def schedule(
     plan, c
         What is done, and measured latencies.
     kept
-        With residual sharing, per row: columns of the fullest bank that the new mask keeps.
+        With residual sharing or a second pass, per row: columns of the fullest bank that the new
+        mask keeps.
     """
     return _Schedule(steps, listing, plan, c, kept).run()
 
@@ -184,13 +192,15 @@ class _Schedule:
 
     def _sum(self, steps: float, *, first: bool) -> None:
         c, words = self.c, self.read_end
-        for beat in range(self.plan.axpy_beats):
-            if len(words) >= self.plan.room:
+        silent = first and self.plan.marked
+        for beat in range(1 if silent else self.plan.axpy_beats):
+            if len(words) >= self.plan.room and not silent:
                 self.time = max(self.time, words[-self.plan.room] + c.room)
             self.time += steps
             latency = c.scale if self.plan.normalised and beat == 0 else c.word
             begin = max(self.time + latency, words[-1] if words else 0.0)
-            words.append(begin + self.plan.reading)
+            if not silent:
+                words.append(begin + self.plan.reading)
             if beat == 0 and first and self.plan.generated_columns:
                 begin = self.time + c.generate
                 if self.made:
@@ -202,4 +212,6 @@ class _Schedule:
             return self.time + self.c.deliver_dots
         deliver = self.c.deliver if self.plan.normalised else self.c.deliver_sums
         end = self.read_end[-1] + deliver
+        if self.plan.hot_lines:
+            end += self.plan.hot_lines + self.c.hot
         return max(end, self.made[-1] + self.c.deliver_mask) if self.made else end

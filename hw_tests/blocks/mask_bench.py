@@ -49,17 +49,22 @@ async def controller(dut: Any) -> None:
 
     Inputs: `config` (TOML), `pause`, `cases`; for each case n `n.hash`, `n.columns`, `n.masked`,
     `n.early` and `n.late` (address and one word a bank: loaded before the first row, and while
-    rows are listed), `n.slots`.  Outputs for each case: cycles in which lines and rows were
-    accepted, `done` rose and was taken; rows taken; and kept columns (cycle, valid, packed).
+    rows are listed), `n.slots`, `n.reads` (addresses of early lines, read meanwhile).  Outputs for
+    each case: cycles in which lines and rows were accepted, `done` rose and was taken; rows taken;
+    kept columns (cycle, valid, packed); lines read, and cycles in which their addresses were
+    accepted and they were taken.
     """
     given = inputs()
     config, pause = loads(given["config"]), PAUSES[given["pause"]]
     dut.controller__columns.value = 1
+    dut.controller__peek_en.value = 0
     await start(dut)
     prefix = "controller__"
     lines = StreamSource(dut, f"{prefix}lines", MaskLine(config), pause)
     rows = StreamSource(dut, f"{prefix}row", _slots_shape(config), pause)
     sink = StreamSink(dut, f"{prefix}done", _slots_shape(config), pause)
+    reads = StreamSource(dut, f"{prefix}read", MaskLine(config)["address"].shape, pause)
+    words = StreamSink(dut, f"{prefix}word", MaskLine(config), pause)
     offered = Recorder(dut, f"{prefix}done__valid")
     kept = Recorder(dut, f"{prefix}kept_valid", f"{prefix}kept")
     for n in range(given["cases"]):
@@ -67,8 +72,11 @@ async def controller(dut: Any) -> None:
         dut.controller__matrix.value = encode(matrix_layout(config), given[f"{n}.hash"].tolist())
         dut.controller__columns.value = case["columns"]
         dut.controller__masked.value = case["masked"]
-        for log in (lines.accepted, rows.accepted, sink.transfers, sink.received):
-            log.clear()
+        for stream in (lines, rows, reads):
+            stream.accepted.clear()
+        for stream in (sink, words):
+            stream.transfers.clear()
+            stream.received.clear()
         for log in (offered.cycles, offered.values, kept.cycles, kept.values):
             log.clear()
         await ClockCycles(dut.clk, SETTLE)
@@ -77,8 +85,12 @@ async def controller(dut: Any) -> None:
         if len(given[f"{n}.late"]):
             lines.send({"address": w[0], "bits": w[1:]} for w in given[f"{n}.late"].tolist())
         rows.send(case["slots"].tolist())
+        reads.send(given[f"{n}.reads"].tolist())
         edge = RisingEdge(dut.clk)
         while len(sink.received) < len(case["slots"]):
+            await edge
+        listed = len(reads.accepted)
+        while len(words.received) < len(given[f"{n}.reads"]):
             await edge
         await lines.drained()
         await ClockCycles(dut.clk, SETTLE)
@@ -94,6 +106,10 @@ async def controller(dut: Any) -> None:
                 f"{n}.taken": np.array(sink.transfers),
                 f"{n}.slots": np.array(sink.received),
                 f"{n}.kept": _kept(config, kept),
+                f"{n}.read": np.array(reads.accepted),
+                f"{n}.read_meanwhile": listed,
+                f"{n}.word_taken": np.array(words.transfers),
+                f"{n}.words": np.array([[w["address"], *w["bits"]] for w in words.received]),
             }
         )
 
@@ -116,7 +132,7 @@ async def generator(dut: Any) -> None:
 
     Inputs: `config`, `pause_in`, `pause_out`, `cases`; for each case n `n.hash`, `n.columns`,
     `n.threshold`, `n.diagonal`, `n.pairs` (hand over rows two at a time, after both have been
-    written), `n.rows` (slot, token, total), `n.numerators` [rows, B, groups], `n.exists`
+    written), `n.rows` (slot, token, outside, total), `n.numerators` [rows, B, groups], `n.exists`
     [B, groups].  Outputs for each case: cycles of rows and lines, the lines, and the cycles in
     which a half was not free and in which the generator was busy.
     """
@@ -142,13 +158,14 @@ async def generator(dut: Any) -> None:
         await ClockCycles(dut.clk, SETTLE)
         waiting: list[dict[str, int]] = []
         claims = []
-        for i, (slot, token, total) in enumerate(given[f"{n}.rows"].tolist()):
+        for i, row in enumerate(given[f"{n}.rows"].tolist()):
             claims.append(
                 await _write_row(
                     dut, i % 2, given[f"{n}.numerators"][i], given[f"{n}.exists"], pause_in
                 )
             )
-            waiting.append({"half": i % 2, "slot": slot, "token": token, "total": total})
+            fields = dict(zip(("slot", "token", "outside", "total"), row, strict=True))
+            waiting.append({"half": i % 2, **fields})
             if i % 2 or not given[f"{n}.pairs"]:
                 rows.send(waiting)
                 waiting.clear()

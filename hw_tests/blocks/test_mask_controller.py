@@ -106,6 +106,7 @@ def check(config: CoreConfig, pause: str, seed: int) -> list[tuple[Case, dict[st
             f"{n}.columns": case.columns,
             f"{n}.masked": int(case.masked),
             f"{n}.slots": case.slots,
+            f"{n}.reads": rng.choice(lines[~late, 0], 60) if (~late).any() else lines[:0, 0],
             f"{n}.early": lines[~late],
             f"{n}.late": lines[late],
         }
@@ -117,6 +118,7 @@ def check(config: CoreConfig, pause: str, seed: int) -> list[tuple[Case, dict[st
         inputs={"config": config.to_toml(), "pause": pause, "cases": len(cases), **given},
     )
     names = ("lines", "accepted", "offered", "taken", "slots", "kept")
+    names += ("read", "read_meanwhile", "word_taken", "words")
     got = [{name: result.outputs[f"{n}.{name}"] for name in names} for n in range(len(cases))]
     for case, one in zip(cases, got, strict=True):
         what = f"{config.name}, {case.columns} columns, masked {case.masked}, hash {case.hash}"
@@ -132,6 +134,9 @@ def check(config: CoreConfig, pause: str, seed: int) -> list[tuple[Case, dict[st
                     f"{what}, row {i} bank {b}"
                 )
         assert listed == len(one["kept"]), f"{what}: columns listed while no row was"
+        loaded = {line[0]: line for line in given[f"{cases.index(case)}.early"].tolist()}
+        wanted = [loaded[address] for address in given[f"{cases.index(case)}.reads"].tolist()]
+        assert one["words"].tolist() == wanted, f"{what}: lines read"
         assert np.array_equal(one["offered"] - one["accepted"], case.cycles()), what
         assert (one["accepted"][1:] > one["taken"][:-1]).all(), what
     return list(zip(cases, got, strict=True))
@@ -144,6 +149,20 @@ def test_rows_without_stalls(name):
         assert np.array_equal(got["accepted"][1:], got["taken"][:-1] + 1)
         early = got["lines"][got["lines"] < got["accepted"][0]]
         assert (np.diff(early) == 1).all(), "a line a cycle"
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_line_is_read_in_every_cycle_in_which_no_scanner_wants_the_memory(name):
+    for case, got in check(CONFIGS[name], "never", sim.choose_seed()):
+        read = got["read"]
+        assert (got["word_taken"] == read + 2).all(), "two cycles"
+        end = got["taken"][-1]
+        free = read[read > end] if case.masked else read
+        assert (np.diff(free) == 1).all(), "a line a cycle"
+        if case.masked:
+            # At least one between any two rows, so that a reader is never shut out.
+            between = np.searchsorted(got["taken"], read[read <= end])
+            assert set(range(min(len(case.slots), len(read)))) <= set(between.tolist())
 
 
 @pytest.mark.parametrize("pause", ["bernoulli", "mostly_stalled"])

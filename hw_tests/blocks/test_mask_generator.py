@@ -11,6 +11,7 @@ from disc.config import CoreConfig
 from disc.hashing import BankHash
 from disc.tables import THRESHOLD_BITS
 from golden.integer.softmax import threshold_numerator
+from hw.vector.words import total_bits
 from hw_tests import sim
 from hw_tests.blocks.configs import CONFIGS, hashes
 from hw_tests.blocks.harness import simulator
@@ -29,8 +30,16 @@ class Case:
     tokens: np.ndarray
     numerators: np.ndarray
     """[rows, columns]"""
+    outside: np.ndarray
+    """[rows], the own column is in another key tile."""
+    elsewhere: np.ndarray
+    """[rows], what other key tiles add to the total."""
     pairs: bool = False
     """Rows are handed over two at a time."""
+
+    @property
+    def totals(self) -> np.ndarray:
+        return self.numerators.sum(axis=1) + self.elsewhere
 
     @property
     def groups(self) -> int:
@@ -51,10 +60,9 @@ class Case:
 
     def lines(self) -> np.ndarray:
         """Return the expected lines [rows * words, 1 + B]."""
-        total = self.numerators.sum(axis=1)
-        keep = self.numerators >= threshold_numerator(total, self.threshold)[:, None]
+        keep = self.numerators >= threshold_numerator(self.totals, self.threshold)[:, None]
         if self.diagonal:
-            inside = np.flatnonzero(self.tokens < self.columns)
+            inside = np.flatnonzero((self.tokens < self.columns) & ~self.outside)
             keep[inside, self.tokens[inside]] = True
         bits, width = self.hash.to_bank_order(keep), self.config.memory.mask_word_bits
         bits = np.pad(bits, ((0, 0), (0, 0), (0, -bits.shape[2] % width)))
@@ -98,7 +106,26 @@ def random_cases(config: CoreConfig, rng: np.random.Generator) -> list[Case]:
         tokens[:2] = rng.integers(0, columns, 2)
         slots = rng.permutation(config.memory.query_rows)[:rows]
         hash_ = hashes(config, 2, int(rng.integers(1 << 30)))[i % 4]
-        cases.append(Case(config, hash_, columns, threshold, diagonal, slots, tokens, numerators))
+        outside = rng.random(rows) < 0.3
+        elsewhere = np.zeros(rows, dtype=np.int64)
+        if i == 6:
+            room = 1 << total_bits(config)
+            elsewhere = rng.integers(0, room - numerators.sum(axis=1))
+            elsewhere >>= rng.integers(0, 20, rows)
+        cases.append(
+            Case(
+                config,
+                hash_,
+                columns,
+                threshold,
+                diagonal,
+                slots,
+                tokens,
+                numerators,
+                outside,
+                elsewhere,
+            )
+        )
     return cases
 
 
@@ -123,7 +150,6 @@ def check(config, cases: list[Case], pause_in: str, pause_out: str, seed: int):
     given: dict[str, object] = {}
     for n, case in enumerate(cases):
         exists = case.hash.to_bank_order(np.ones(case.columns, dtype=bool))
-        total = case.numerators.sum(axis=1)
         given |= {
             f"{n}.hash": np.array(case.hash.rows),
             f"{n}.columns": case.columns,
@@ -131,7 +157,7 @@ def check(config, cases: list[Case], pause_in: str, pause_out: str, seed: int):
             f"{n}.diagonal": int(case.diagonal),
             f"{n}.pairs": int(case.pairs),
             f"{n}.words": case.words,
-            f"{n}.rows": np.stack([case.slots, case.tokens, total], axis=1),
+            f"{n}.rows": np.stack([case.slots, case.tokens, case.outside, case.totals], axis=1),
             f"{n}.numerators": case.in_banks(rng),
             f"{n}.exists": exists.astype(np.int64),
         }

@@ -7,6 +7,7 @@ import pytest
 
 from golden.integer.rounding import round_shift, saturate
 from golden.integer.softmax import integer_maximum, requantise_score
+from golden.integer.tiled import empty_maximum
 from hw_tests import sim
 from hw_tests.blocks.configs import CONFIGS
 from hw_tests.blocks.vectors import drive
@@ -48,6 +49,7 @@ def test_scores_and_maxima(name):
     B, number = config.array.banks, config.number
     parts: list[dict[str, np.ndarray]] = []
     scores, maxima = [], []  # by cycle; None where nothing is said
+    empty = 0
     for number_of, (multiplier, shift) in enumerate(scales(config, rng)):
         steps = 150
         valid = rng.random(steps) < (0.6 if number_of % 2 else 1.0)  # rows without a gap, too
@@ -63,10 +65,11 @@ def test_scores_and_maxima(name):
             if valid[step]:
                 row.append(step)
                 if last[step]:
-                    if not enable[row].any():  # undefined for a row without a column
-                        enable[step, rng.integers(B)] = True
-                    flat = golden[row].reshape(1, -1), enable[row].reshape(1, -1)
-                    maximum = int(integer_maximum(*flat, number)[0])
+                    maximum = empty_maximum(number)
+                    if enable[row].any():
+                        flat = golden[row].reshape(1, -1), enable[row].reshape(1, -1)
+                        maximum = int(integer_maximum(*flat, number)[0])
+                    empty += not enable[row].any()
                     row = []
             maxima.append(maximum)
             scores.append(golden[step] if valid[step] else None)
@@ -104,6 +107,7 @@ def test_scores_and_maxima(name):
             assert got["maximum"][at] == maxima[cycle], where
             seen += 1
     assert seen > 300
+    assert empty > 10
     assert not got["score_valid"][:SCORE_LATENCY].any()
     assert not got["maximum_valid"][:MAXIMUM_LATENCY].any()
 

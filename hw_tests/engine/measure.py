@@ -23,8 +23,8 @@ HELD_OUT_DENSITIES = (0.2, 0.7)
 class Workload:
     """A command whose cycles are wanted.
 
-    They do not depend on operands, only on masks: the one that is used, and with `share` the one
-    that is made.
+    They do not depend on operands, only on masks: the one that is used, and with `share` and `mark`
+    the one that is made.
     """
 
     label: str
@@ -43,7 +43,7 @@ class Measurement:
     in_banks: NDArray[np.bool_]
     """The mask in bank order, [rows, B, ceil(N / B)]."""
     shared: NDArray[np.bool_] | None
-    """With `share`, the mask made, likewise."""
+    """With `share` or `mark`, the mask made, likewise."""
     cycles: int
 
 
@@ -66,6 +66,7 @@ def synthetic_workloads(config: CoreConfig, seed: int) -> list[Workload]:
             making = Operation(dim, generate=True)
             draw.add("fit", 5, columns, making, 1.0)
             draw.add("fit", 6, columns, making, 1.0, share=True)
+            draw.add("fit", 4, columns, Operation(dim, generate=True, mark=True), 1.0)
             draw.add("fit", 7, columns, Operation(dim, raw=True), 0.4)
     for function in (Function.PROJECT, Function.GELU):
         for dim in (lanes, 4 * lanes):
@@ -73,6 +74,8 @@ def synthetic_workloads(config: CoreConfig, seed: int) -> list[Workload]:
                 for density in (0.1, 1.0):
                     for rows in (1, 9):
                         draw.add("fit", rows, columns, Operation(dim, 0, function), density)
+    for columns in (banks, most_columns // 4):
+        draw.add("fit", 3, columns, Operation(lanes, 0, Function.GELU, generate=True), 1.0)
 
     for rows in (2, 7, min(61, most_rows)):
         for columns in (banks + 1, most_columns // 3 | 1):
@@ -81,6 +84,8 @@ def synthetic_workloads(config: CoreConfig, seed: int) -> list[Workload]:
             draw.add("unseen shape", rows, columns, head, 1.0)
             draw.add("unseen shape", rows, columns, making, 1.0)
             draw.add("unseen shape", rows, columns, making, 1.0, share=True)
+            marking = Operation(most_dim, generate=True, mark=True)
+            draw.add("unseen second pass", rows, columns, marking, 1.0)
             third = Operation(max(1, most_dim // 3))
             for density in HELD_OUT_DENSITIES:
                 draw.add("unseen density", rows, columns, head, density)
@@ -91,6 +96,8 @@ def synthetic_workloads(config: CoreConfig, seed: int) -> list[Workload]:
             unequal = Operation(3 * lanes - 1, 2 * lanes, Function.GELU)
             draw.add("unseen MLP", rows, columns, unequal, 1.0)
             draw.add("unseen MLP", rows, columns, unequal, 0.2)
+            noting = Operation(3 * lanes - 1, 2 * lanes, Function.GELU, generate=True)
+            draw.add("unseen MLP", rows, columns, noting, 1.0)
     return draw.workloads
 
 
@@ -120,6 +127,7 @@ class _Draw:
             width += f" to {operation.out_dim}"
         label = f"{function} {rows}x{columns}, {width}, density {density:g}"
         label += ", generate" * operation.generate + ", share" * share + ", raw" * operation.raw
+        label += ", mark" * operation.mark
         workload = Workload(label, split, mask, operation, share)
         try:
             command(self.config, workload).validate(self.config)
@@ -153,6 +161,7 @@ def command(config: CoreConfig, workload: Workload) -> FuseCommand:
         threshold=1000,
         raw=operation.raw,
         share=workload.share,
+        mark=operation.mark,
     )
 
 
@@ -175,8 +184,11 @@ def job(config: CoreConfig, workload: Workload, hash_: BankHash) -> HeadJob:
         v=None if operation.function == Function.PROJECT else operands(columns, out_dim),
         command=fused,
         hash=hash_,
-        mask=workload.mask if fused.mode == MaskMode.MASKED else None,
+        mask=workload.mask[: 1 if gelu and operation.generate else None],
         tokens=np.arange(rows) % columns,
+        # Of a second pass: anything that keeps few columns in some rows and many in others.
+        maximum=rng.integers(0, 40, rows),
+        total=np.full(rows, 1 << 16),
         constants=np.tile([0, 1 << 15, 24], (columns, 1)) if gelu else None,
         table=operands(2 * limit) if gelu else None,
     )
@@ -193,7 +205,7 @@ def measure(
         Measurement(
             workload,
             hash_.to_bank_order(workload.mask),
-            hash_.to_bank_order(result.mask) if workload.share else None,
+            hash_.to_bank_order(result.mask) if workload.share or workload.operation.mark else None,
             result.counters.cycles,
         )
         for workload, result in zip(workloads, results, strict=True)
