@@ -89,8 +89,11 @@ class Case:
         some += self.rng.integers(1, 50, 4).tolist()
         return min(most, self.config.vector.max_channels, int(self.rng.choice(some)))
 
-    def add(self, kind: type[Command], **fixed: int) -> Command:
-        """A command at random places; `fixed` gives some of its fields."""
+    def add(self, kind: type[Command], *, ages: np.ndarray | None = None, **fixed: int) -> Command:
+        """A command at random places; `fixed` gives some of its fields, or `step`.
+
+        Ages [tokens, 2] are random by default.
+        """
         number, rng = self.config.number, self.rng
         buffer = fixed.get("list", int(rng.choice([0, 0, 1, 2, 3, 3])))
         count = len(self.lists[buffer])
@@ -115,12 +118,12 @@ class Case:
         ):
             fields[name] = self.rows(values, stride)
         step = fixed.get("step", int(rng.integers(2, 60)))
-        steps = np.empty((self.tokens, 2), np.int64)
-        steps[:, 0] = rng.integers(0, step, self.tokens)
-        steps[:, 1] = [rng.integers(-1, max(0, one)) for one in steps[:, 0]]
+        if ages is None:
+            ages = np.empty((self.tokens, 2), np.int64)
+            ages[:, 0] = rng.integers(0, step, self.tokens)
+            ages[:, 1] = [rng.integers(-1, max(0, one)) for one in ages[:, 0]]
         header = np.array([step, 0], "<i4").view(np.uint8)
-        self.ages = steps
-        whole = np.concatenate([header, steps.astype("<i2").view(np.uint8).ravel()])
+        whole = np.concatenate([header, ages.astype("<i2").view(np.uint8).ravel()])
         fields["ages"] = self.put(whole, sizes.AGE_BYTES)
         if kind is Forecast:
             table = np.array(step_ratio_table(float(rng.choice([1.0, 0.5]))), "<u4")

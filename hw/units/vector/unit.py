@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
 from disc.program import Forecast, Norm, Queue, Record, sizes
-from disc.tables import DISTANCE_BITS
 from hw.control.layouts import QueueLayout, QueuePort
 from hw.engine import QueryWord
 from hw.memory.bus import ReadPort, WritePort
 from hw.memory.lists import ListReadPort
 from hw.memory.reader import LENGTH_BITS, RowReader
 from hw.memory.writer import RowWriter
+from hw.units.vector.moves import give_words, take_words, use_ages
 from hw.units.vector.norm import NormRows
 from hw.units.vector.places import RowPlace, RowPlaces, fork
 from hw.units.vector.side import SideReader
@@ -46,11 +44,11 @@ class VectorUnit(wiring.Component):
     A forecast fails if a token was never computed, or was longer ago, or in steps further apart,
     than the ratios reach; what it has written is undefined.
 
-    Latency, with memory that answers at once and rows that begin with a bus word: the first word of
-    a row is taken `LATENCY` cycles after the command (one more where a word needs two bus words; a
-    forecast's besides wait for the ratios and the ages of its first token).  `done` comes 2 cycles
-    after the last word of the row buffer was taken, or after memory has said that the last word is
-    written.  A command without rows takes 2 cycles.
+    Latency, with memory that answers at once: the first word of a row is taken `LATENCY` cycles
+    after the command, and as many later as bus words of vectors and other rows go first.  A
+    forecast first waits for its ratios, one a cycle, and for the ages of its first token.  `done`
+    comes 2 cycles after the last word of the row buffer was taken, or after memory has said that
+    the last word is written.  A command without rows takes 2 cycles.
 
     Parameters
     ----------
@@ -68,13 +66,14 @@ class VectorUnit(wiring.Component):
         x of a forecast or last of a record; before and ages of a record.
     rows : Out, stream of `QueryWord`
     waiting_data : Out
-        From the second cycle of a command on: a word that the pipelines need next is not there (of
-        a row, of the vectors, or a row's ratio), and nothing waits for space.
+        From the second cycle of a command on, as long as rows are still to be taken: the next word
+        of one of the streams, or a row's ratio, is not there.  Or: a word of the vectors is not.
+        Only while nothing waits for space.
     waiting_space : Out
         A word is offered at `rows` or to a write port, and is not taken.
     """
 
-    LATENCY = RowReader.LATENCY + 6
+    LATENCY = RowReader.LATENCY + 5
 
     def __init__(self, config: CoreConfig):
         self.config = config
@@ -156,9 +155,9 @@ class VectorUnit(wiring.Component):
             side,
             (writer, writer_before, writer_ages),
         )
-        there, row_taken = self._words(m, kinds, hold, readers, norm, forecast, record)
-        self._results(m, kinds, forecast, record, writer, writer_before)
-        bad = self._ages(m, is_record, side, forecast, writer_ages)
+        there, row_taken = take_words(m, config, kinds, hold, readers, norm, forecast, record)
+        give_words(m, config.vector.lanes, is_forecast, forecast, record, writer, writer_before)
+        bad = use_ages(m, is_record, side, forecast, writer_ages)
 
         # Rows that are to be taken, and those that are to leave.
         rows, begin, running = Signal(self.list_rows.count.shape()), Signal(), Signal()
@@ -282,91 +281,3 @@ class VectorUnit(wiring.Component):
             name="write",
         )
         return written.ready
-
-    def _words(self, m, kinds, hold, readers, norm, forecast, record) -> tuple[Value, Value]:
-        """Take words of rows; return whether those that are needed are there, and if a row ends."""
-        bits = self.config.number.residual_bits
-        o = {name: reader.o for name, reader in readers.items()}
-        sinks: dict[str, list[tuple[Signal, Any]]] = {
-            "x": [
-                (kinds["norm"], norm.i),
-                (kinds["forecast"] & ~hold, forecast.before),
-                (kinds["record"], record.x),
-            ],
-            **{
-                name: [
-                    (kinds["forecast"], getattr(forecast, name)),
-                    (kinds["record"], getattr(record, name)),
-                ]
-                for name in ("embedding", "last")
-            },
-        }
-        for name, takers in sinks.items():
-            raw, ready = o[name].payload.data.as_value(), []
-            for wanted, i in takers:
-                for lane in range(self.config.vector.lanes):
-                    element = raw[8 * sizes.RESIDUAL_BYTES * lane :][:bits]
-                    m.d.comb += i.payload[lane].eq(element.as_signed())
-                m.d.comb += i.valid.eq(o[name].valid & wanted)
-                ready.append(i.ready & wanted)
-            m.d.comb += o[name].ready.eq(Cat(ready).any())
-        x, last = o["x"], o["last"]
-        there = Mux(
-            kinds["norm"],
-            x.valid,
-            (x.valid | (kinds["forecast"] & hold))
-            & o["embedding"].valid
-            & last.valid
-            & ~(kinds["forecast"] & forecast.missing),
-        )
-        ends = [one.valid & one.ready & one.payload.last for one in (x, last)]
-        return there, Mux(kinds["norm"], *ends)
-
-    def _results(self, m, kinds, forecast, record, writer, before) -> None:
-        """Pass words on to their writers, every element as an int16."""
-
-        def connect(o, i, wanted):
-            for lane in range(self.config.vector.lanes):
-                wide = Signal(signed(8 * sizes.RESIDUAL_BYTES), name=f"element_{lane}")
-                m.d.comb += wide.eq(o.payload.data[lane])
-                for byte in range(sizes.RESIDUAL_BYTES):
-                    place = lane * sizes.RESIDUAL_BYTES + byte
-                    m.d.comb += i.payload[place].eq(wide[8 * byte :][:8])
-            m.d.comb += [i.valid.eq(o.valid), o.ready.eq(i.ready)]
-
-        with m.If(kinds["forecast"]):
-            connect(forecast.o, writer.i, 1)
-        with m.Else():
-            connect(record.new_last, writer.i, 1)
-        connect(record.new_before, before.i, 1)
-
-    def _ages(self, m, is_record, side, forecast, writer) -> Value:
-        """Ages become distances, or new ages; return whether some are none that can be used."""
-        ages, o = side.ages.payload, forecast.row
-        since = Signal(signed(len(side.step) + 1))
-        apart = Signal(signed(len(ages.last) + 1))
-        once, bad = Signal(), Signal()
-        m.d.comb += [
-            since.eq(side.step - ages.last),
-            apart.eq(ages.last - ages.before),
-            once.eq(ages.before < 0),
-            bad.eq(
-                (ages.last < 0)
-                | (since >> DISTANCE_BITS).any()
-                | (~once & (apart >> DISTANCE_BITS).any())
-            ),
-            writer.i.payload.eq(Cat(side.step[: len(ages.last)], ages.last)),
-            writer.i.valid.eq(side.ages.valid & is_record),
-            side.ages.ready.eq(Mux(is_record, writer.i.ready, ~o.valid | o.ready)),
-        ]
-        taken = Signal()
-        m.d.comb += taken.eq(side.ages.valid & side.ages.ready & ~is_record)
-        with m.If(o.ready):
-            m.d.sync += o.valid.eq(0)
-        with m.If(taken):
-            m.d.sync += [
-                o.valid.eq(1),
-                o.payload.since.eq(since),
-                o.payload.apart.eq(Mux(once, 0, apart)),
-            ]
-        return taken & bad
