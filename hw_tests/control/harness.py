@@ -132,6 +132,7 @@ def blocks(config: CoreConfig) -> dict[str, wiring.Component]:
         "sequencer": Sequencer(config, bus, DEPTHS[config.name]),
         "reader": RowReader(bus, sizes_of(bus)),
         **{f"writer_{n}": RowWriter(bus, size) for n, size in enumerate(sizes_of(bus))},
+        "writer_any": RowWriter(bus, sizes_of(bus)),
         "addressing": Addressing(),
         "sharing": Sharing(bus),
         "loading": Loading(config, bus),

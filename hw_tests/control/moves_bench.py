@@ -33,7 +33,8 @@ async def moves(dut: Any) -> None:
 
     Inputs: `bus`; `readers` and `writers` (names) with the bytes of their words, `sizes.<name>`;
     `read` and `write`, names of memory ports; `image`; `cases`, and of each `n.pauses` (of memory,
-    sources, sinks), `n.latency`, `n.size` (of a reader), `n.rows.<name>` [R, 2], `n.count.<name>`
+    sources, sinks), `n.latency`, `n.size` (of a reader), `n.size.<name>`
+    (of a writer that has several), `n.rows.<name>` [R, 2], `n.count.<name>`
     (words of a reader) and `n.words.<name>` (of a writer, uint8 [W, size]).
     Outputs: `n.<name>`, words of a reader; cycles `n.cycles.<name>` and `n.cycles.memory`, those of
     rows `n.taken.<name>`; `image` behind all cases.
@@ -69,6 +70,9 @@ async def moves(dut: Any) -> None:
         latency = tuple(mine["latency"].tolist())
         if "size" in mine:
             dut.reader__size.value = mine["size"]
+        for name in writers:
+            if f"size.{name}" in mine:
+                getattr(dut, _port(name, "size")).value = mine[f"size.{name}"]
         for memory in memories:
             memory.cycles.clear()
         for name, source in rows.items():

@@ -110,11 +110,14 @@ def run(name: str, cases: list[Case], image: np.ndarray, *, seed: int, ports, si
                 expected[n, one] = to_bytes(ByteWord(width), words)
                 given[f"{n}.count.{one}"] = len(words["first"])
             else:
+                size = sizes[one][case.size if len(sizes[one]) > 1 else 0]
                 given[f"{n}.words.{one}"] = move.words
+                if len(sizes[one]) > 1:
+                    given[f"{n}.size.{one}"] = case.size
                 at = 0
                 for address, length in move.rows.tolist():
-                    count = -(-length // max(sizes[one]))
-                    row = move.words[at : at + count].ravel()[:length]
+                    count = -(-length // size)
+                    row = move.words[at : at + count, :size].ravel()[:length]
                     after[address : address + length] = row
                     at += count
     got = sim.run(
@@ -192,25 +195,30 @@ def test_writers(name):
     rng = np.random.default_rng(seed)
     image = rng.integers(0, 256, IMAGE).astype(np.uint8)
     sizes = {f"writer_{n}": (size,) for n, size in enumerate(sizes_of(bus))}
+    sizes["writer_any"] = sizes_of(bus)
 
-    def case(pauses, latency, count: int) -> Case:
+    def case(pauses, latency, count: int, size: int) -> Case:
         moves = {}
-        for n, (one, (size,)) in enumerate(sizes.items()):
-            part = IMAGE // len(sizes)
-            rows = few(random_rows(rng, bus, count, n * part, (n + 1) * part), size)
-            words = rng.integers(0, 256, (int((-(-rows[:, 1] // size)).sum()), size))
+        for n, (one, choice) in enumerate(sizes.items()):
+            part, used = IMAGE // len(sizes), choice[size if len(choice) > 1 else 0]
+            rows = few(random_rows(rng, bus, count, n * part, (n + 1) * part), used)
+            words = rng.integers(0, 256, (int((-(-rows[:, 1] // used)).sum()), max(choice)))
             moves[one] = Move(rows, words.astype(np.uint8))
-        return Case(moves, pauses, latency)
+        return Case(moves, pauses, latency, size)
 
-    cases = [case(pauses, (1, 30), int(rng.integers(1, 20))) for pauses in STALLS]
-    cases.append(case(NONE, (3, 3), 20))
+    cases = [
+        case(pauses, (1, 30), int(rng.integers(1, 20)), n % len(sizes_of(bus)))
+        for n, pauses in enumerate(STALLS)
+    ]
+    free = [case(NONE, (3, 3), 20, size) for size in range(len(sizes_of(bus)))]
     ports = [f"{one}__write" for one in sizes]
-    got = run(name, cases, image, seed=seed, ports=([], ports), sizes=sizes)
-    last, n = cases[-1].moves, len(cases) - 1
-    for one, (size,) in sizes.items():
-        rows = last[one].rows
-        cycles = got[f"{n}.cycles.{one}"]
-        assert (cycles - cycles[0]).tolist() == writer_cycles(rows, size, bus.word_bytes), one
+    got = run(name, [*cases, *free], image, seed=seed, ports=([], ports), sizes=sizes)
+    for n, last in enumerate(free, len(cases)):
+        for one, choice in sizes.items():
+            used = choice[last.size if len(choice) > 1 else 0]
+            cycles = got[f"{n}.cycles.{one}"]
+            wanted = writer_cycles(last.moves[one].rows, used, bus.word_bytes)
+            assert (cycles - cycles[0]).tolist() == wanted, (one, last.size)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -294,3 +302,5 @@ def test_sizes_are_checked():
         RowReader(BusConfig(), (0,))
     with pytest.raises(ValueError, match="size: must be at least 1, got 0"):
         RowWriter(BusConfig(), 0)
+    with pytest.raises(ValueError, match=r"size: must be at least 1, got \[4, 0\]"):
+        RowWriter(BusConfig(), [4, 0])
