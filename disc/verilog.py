@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from itertools import count
 
 from amaranth.back import verilog
 from amaranth.lib import wiring
@@ -14,6 +15,10 @@ __all__ = ["PROJECT", "to_verilog"]
 PROJECT = "DiSC in the open"
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+# Yosys writes the constant bits of a signal whose other bits come from a process like this.  No
+# simulator need ever execute it, since nothing in it changes, and Verilator may not.
+_CONSTANT = re.compile(r"^  always @\*\n    (\S+ = \d+'h[0-9a-f]+;)$", re.MULTILINE)
 
 
 def to_verilog(component: wiring.Component, *, top: str, header: Mapping[str, str]) -> str:
@@ -58,4 +63,21 @@ def to_verilog(component: wiring.Component, *, top: str, header: Mapping[str, st
             del os.environ["AMARANTH_USE_YOSYS"]
         else:
             os.environ["AMARANTH_USE_YOSYS"] = before
-    return "".join(f"// {line}\n" for line in lines) + text
+    return "".join(f"// {line}\n" for line in lines) + _executed(text)
+
+
+def _executed(text: str) -> str:
+    """Make constant assignments of processes depend on something that is set at time 0."""
+    numbers = count()
+
+    def with_trigger(match: re.Match[str]) -> str:
+        name = f"constant_trigger_{next(numbers)}"
+        return (
+            f"  reg {name} = 0;\n"
+            "  always @* begin\n"
+            f"    if ({name}) begin end\n"
+            f"    {match[1]}\n"
+            "  end"
+        )
+
+    return _CONSTANT.sub(with_trigger, text)

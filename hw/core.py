@@ -110,7 +110,7 @@ class Core(wiring.Component):
             connect(m, getattr(engine, name), getattr(array, name))
         connect(m, store.mask_read, engine.mask_read)
         connect(m, engine.mask_word, store.mask_word)
-        m.d.comb += array.engine_busy.eq(engine.busy)
+        m.d.comb += [array.engine_busy.eq(engine.busy), engine.no_rows.eq(array.no_rows)]
 
         # Both copies of a column's constants are written at the same time.
         constants = load.constants

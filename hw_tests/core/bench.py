@@ -11,10 +11,11 @@ import numpy as np
 from cocotb.triggers import First, RisingEdge, Timer
 
 from disc.config import CoreConfig, loads
+from disc.program import Queue
 from hw.counters import CoreCounters
 from hw.hash import matrix_layout
 from hw_tests.core.dram import Traffic
-from hw_tests.lib import CLOCK_NS, encode, start
+from hw_tests.lib import CLOCK_NS, decode, encode, start
 from hw_tests.lib.codec import width
 from hw_tests.sim import inputs, outputs
 
@@ -65,7 +66,7 @@ async def _run(
     dut.start.value = 0
     limit = Timer(most * CLOCK_NS, unit="ns")
     ended = await First(RisingEdge(dut.done), limit)
-    assert ended is not limit, f"job {index}: not done after {most} cycles, {_where(dut)}"
+    assert ended is not limit, f"job {index}: not done after {most} cycles: {_where(dut)}"
     seconds = time.perf_counter() - before
     await _pulse(dut, "save")
     bits = width(CoreCounters())
@@ -82,7 +83,14 @@ async def _run(
 
 
 def _where(dut: Any) -> str:
-    return f"error {int(dut.error.value)} at command {int(dut.error_index.value)}"
+    """Return what every queue has done and does."""
+    found = decode(CoreCounters(), int(dut.counters.value))
+    queues = {queue.name.lower(): found[queue.name.lower()] for queue in Queue}
+    return ", ".join(
+        f"{name}: {own['commands']} commands, busy {own['busy']}, data {own['waiting_data']}, "
+        f"space {own['waiting_space']}, blocked {own['blocked']}"
+        for name, own in queues.items()
+    )
 
 
 def write_hex(path: Path, image: np.ndarray, size: int) -> None:
