@@ -18,6 +18,9 @@ from hw_tests.sim import inputs, outputs
 READS = ("read_latent", "read_reference", "read_previous")
 WRITES = ("write_rows", "write_lists")
 
+MOST_CYCLES = 100_000
+"""Of a command."""
+
 
 async def fill(dut: Any, buffer: int, tokens: list[int]) -> None:
     """Fill a list buffer."""
@@ -89,11 +92,12 @@ async def stores(dut: Any) -> None:
         for raw in mine["commands"]:
             source.send_raw([int.from_bytes(raw.tobytes(), "little")])
             first = len(asked.received)
-            waits = [0, 0]
+            waits, begun = [0, 0], now()
             while True:
                 await edge
                 waits[0] += int(dut.waiting_data.value)
                 waits[1] += int(dut.waiting_space.value)
+                assert now() - begun < MOST_CYCLES, f"case {n}, command {len(ends)} hangs"
                 if dut.queue__done.value:
                     break
             images.append(np.frombuffer(bytes(image), np.uint8))

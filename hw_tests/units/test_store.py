@@ -114,7 +114,7 @@ def random_cases(config: CoreConfig, seed: int, commands: int, values: int) -> l
 def test_random_commands(name):
     config, seed = CONFIGS[name], sim.choose_seed()
     values = 150 * config.selector.pixels + 150
-    run(config, random_cases(config, seed, 4, values), seed)
+    run(config, random_cases(config, seed, 3, values), seed)
 
 
 @pytest.mark.full
