@@ -14,8 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disc.hashing import BankHash, bank_loads, local_bits_for, search
-from sim_models.balanced_masks import HARDWARE, MAKERS, SortedBanks, hardware_mask, numerators
-from sim_models.run_ahead import ORDERS, beside_steps, block_steps, reorder, sliding_steps
+from sim_models.balance_curves import exact_curves, hardware_curves
+from sim_models.balanced_masks import SortedBanks
+from sim_models.run_ahead import (
+    ORDERS,
+    beside_steps,
+    block_steps,
+    reorder,
+    sliding_steps,
+    word_steps,
+)
 
 Record = dict[str, Any]
 Tell = Callable[[str], None]
@@ -23,6 +31,8 @@ Tell = Callable[[str], None]
 HASHES = ("modulo", "xor-fold", "searched", "searched a layer", "searched a head")
 BANKS = (2, 4, 8, 16, 32)
 WINDOWS = (1, 2, 4, 8, 16)
+AXPY = ((4, 2), (4, 4), (4, 8), (3, 2), (3, 3), (3, 6))
+"""Words of a row, as of a head on `tiny` or on `edge`, and sets of accumulators."""
 RANDOM_ROWS = 128
 """Rows of a head on which mask makers are judged; run-ahead needs them all."""
 
@@ -118,9 +128,10 @@ def run_ahead_study(
     Returns
     -------
     records
-        `density`, `banks`, `hash`, `measure` ("slide", "block", "beside", "beside, 4 words"),
-        `window` in rows, `order`; `kept`; `steps`; `ideal_steps`, ceil(kept / B) summed over rows;
-        `utilisation`, kept / (B * steps); `of_ideal`, ideal_steps / steps.
+        `density`, `banks`, `hash`; `measure` ("slide", "block", "beside", "beside, 4 words",
+        "axpy of 4 words" or 3); `window` in rows, or words of axpy; `order` of rows; `kept`;
+        `steps`; `ideal_steps`, ceil(kept / B) summed over rows; `utilisation`,
+        kept / (B * steps); `of_ideal`, ideal_steps / steps.
     hashes
         By B, as `hashes` returns them.
     """
@@ -157,6 +168,8 @@ def run_ahead_study(
                 continue
             for window in windows[1:]:
                 add("block", window, "raster", block_steps(loads, window), fixed)
+            for words, sets in AXPY:
+                add(f"axpy of {words} words", sets, "raster", word_steps(loads, sets, words), fixed)
             for order, function in ORDERS.items():
                 ordered = reorder(loads, function(loads))
                 if order != "raster":
@@ -169,65 +182,6 @@ def run_ahead_study(
 
 
 # -- masks -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """A mask maker over thresholds: mass of a row, its steps, and entries kept."""
-
-    threshold: NDArray[np.float64]
-    mass: NDArray[np.float64]
-    steps: NDArray[np.float64]
-    kept: NDArray[np.float64]
-
-    def at(self, mass: float, what: NDArray[np.float64]) -> float:
-        """Interpolate the logarithm of `what` at a mass."""
-        order = np.argsort(self.mass)
-        if not self.mass[order[0]] <= mass <= self.mass[order[-1]]:
-            return float("nan")
-        return float(np.exp(np.interp(mass, self.mass[order], np.log(what[order]))))
-
-
-def exact_curves(
-    sorted_banks: Sequence[SortedBanks], thresholds: NDArray[np.float64]
-) -> dict[str, Curve]:
-    """Curves of the exact makers, own columns always kept; "ideal" is plain masks in even banks."""
-    points: dict[str, list[tuple[float, float, float]]] = {name: [] for name in (*MAKERS, "ideal")}
-    rows = sum(len(part.own) for part in sorted_banks)
-    banks = sorted_banks[0].marked.shape[1]
-    for threshold in thresholds:
-        sums = {name: np.zeros(3) for name in points}
-        for part in sorted_banks:
-            counts = part.counts(threshold).sum(axis=1)
-            plain_mass = part.plain_mass(threshold)
-            sums["ideal"] += (plain_mass, (-(-counts // banks)).sum(), counts.sum())
-            for name in MAKERS:
-                quota = part.quota(name, threshold)
-                if name == "plain":
-                    sums[name] += (plain_mass, quota.sum(), counts.sum())
-                else:
-                    sums[name] += (part.mass(quota).sum(), quota.sum(), banks * quota.sum())
-        for name, total in sums.items():
-            points[name].append(tuple(total / rows))
-    return {name: Curve(thresholds, *np.array(values).T) for name, values in points.items()}
-
-
-def hardware_curves(
-    sorted_banks: Sequence[SortedBanks], thresholds: NDArray[np.float64]
-) -> dict[str, Curve]:
-    """Curves of what hardware can do in one or two passes over a row's numerators."""
-    rows = sum(len(part.own) for part in sorted_banks)
-    sums = {name: np.zeros((len(thresholds), 3)) for name in HARDWARE}
-    for part in sorted_banks:
-        own = part.marked > 1.5
-        p = np.where(own, part.own[:, None, None], part.marked)
-        e = numerators(p.reshape(len(p), -1)).reshape(p.shape)
-        for at, threshold in enumerate(thresholds):
-            for name in HARDWARE:
-                mask = hardware_mask(name, e, own, threshold)
-                steps = mask.sum(axis=-1).max(axis=-1).sum()
-                sums[name][at] += (p[mask].sum(dtype=np.float64), steps, mask.sum())
-    return {name: Curve(thresholds, *(total / rows).T) for name, total in sums.items()}
 
 
 def mask_study(

@@ -37,6 +37,15 @@ def sliding_steps(loads: Loads, window: int) -> NDArray[np.int64]:
     return done[-1]
 
 
+def word_steps(loads: Loads, window: int, words: int) -> NDArray[np.float64]:
+    """Run-ahead of axpy with few accumulators: over `window` words of results, not rows.
+
+    Axpy goes through a row's columns once for each of its `words` words, so a bank that is ahead
+    stays with the same row's loads.  In steps of one word.
+    """
+    return sliding_steps(np.repeat(loads, words, axis=-2), window) / words
+
+
 def beside_steps(loads: Loads, *, beats: int | None = None) -> NDArray[np.float64]:
     """Dot of a row beside the axpy of the row before: each bank goes from one to the other.
 

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import csv
 import itertools
+import json
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from disc.cli import app
 from disc.config import preset
 from disc.hashing import BankHash
 from sim_models.balance import Inputs, mask_study, masks_of, run_ahead_study, threshold_for
@@ -34,6 +38,7 @@ from sim_models.run_ahead import (
     reorder,
     sliding_steps,
     squares,
+    word_steps,
 )
 
 RNG = np.random.default_rng(0)
@@ -90,6 +95,25 @@ def test_run_ahead_never_hurts_and_never_beats_the_mean_load(seed, window):
     assert (slide >= loads.sum(axis=-2).max(axis=-1)).all()
     whole = loads.shape[-2]
     assert np.array_equal(sliding_steps(loads, whole), loads.sum(axis=-2).max(axis=-1))
+
+
+@given(st.integers(0, 999), st.integers(1, 4))
+def test_run_ahead_over_words_is_between_none_and_over_rows(seed, window):
+    loads = random_loads(seed)
+    rows, words = sliding_steps(loads, window), 3 * window
+    assert np.array_equal(word_steps(loads, window, 1), rows)
+    assert (word_steps(loads, window, 3) >= word_steps(loads, words, 3)).all()
+    assert (word_steps(loads, window, 3) <= block_steps(loads, 1)).all()
+    # As many words as `window` rows have: a bank may begin a word a row's time earlier.
+    assert (word_steps(loads, words, 3) <= rows).all()
+
+
+def test_run_ahead_over_words_by_hand():
+    # Row 0: three words of 2 and 0 steps; row 1: 0 and 2.  Two words ahead, bank 1 may begin row 1
+    # when bank 0 is in its last word, after 4 of 6 cycles.
+    loads = np.array([[2, 0], [0, 2]])
+    assert word_steps(loads, 2, 3) * 3 == 4 + 6
+    assert word_steps(loads, 6, 3) * 3 == 6
 
 
 def test_beside_by_hand():
@@ -338,3 +362,41 @@ def test_pictures():
 def test_errors_name_the_field(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+# -- command -----------------------------------------------------------------------------------
+
+
+def disc(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_command_refuses_a_density_before_it_works(tmp_path):
+    done = disc("balance", "--density", 1.5, "--out", tmp_path / "out")
+    assert done.exit_code
+    assert "density: must be above 0 and below 1, got 1.5" in str(done.exception)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.full
+def test_command_on_the_trained_model(tmp_path):
+    arguments = ("--checkpoint", "digits-256", "--banks", 16, "--density", 0.1, "--images", 2)
+    done = disc("balance", *arguments, "--out", tmp_path, "--json")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    for name in ("hashes", "masks", "engine", "area", "images"):
+        with open(tmp_path / f"balance-{name}.csv") as file:
+            assert len(list(csv.DictReader(file))) == len(report[name])
+    of_ideal = {r["maker"]: r["of_ideal"] for r in report["masks"] if r["hash"] == "xor-fold"}
+    one = {
+        r["hash"]: r["of_ideal"]
+        for r in report["hashes"]
+        if (r["measure"], r["window"]) == ("slide", 1)
+    }
+    assert one["modulo"] < one["xor-fold"] < one["searched"] < 0.8
+    assert of_ideal["plain"] == pytest.approx(one["xor-fold"], abs=0.02)
+    assert of_ideal["even"] > 0.95
+    assert of_ideal["even, 2 bins"] > 0.9
+    images = {r["maker"]: r for r in report["images"]}
+    assert images["even"]["steps"] < 0.65 * images["plain"]["steps"]
+    assert images["even"]["psnr_db"] > images["plain"]["psnr_db"] - 1
