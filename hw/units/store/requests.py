@@ -14,7 +14,7 @@ from hw.selector import MAX_PATCH
 
 __all__ = ["RUN_BITS", "Stretch", "StretchRequests", "chunk_bytes"]
 
-RUN_BITS = (((1 << TOKEN_BITS) - 1) * sizes.ENTRY_BYTES).bit_length()
+RUN_BITS = (sizes.ENTRY_BYTES << TOKEN_BITS).bit_length()
 """Bits of the length of a run in bytes: those of the longest list are the most."""
 
 _LARGEST_CHUNK = 1 << (LENGTH_BITS - 1)
