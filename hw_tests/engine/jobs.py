@@ -230,6 +230,11 @@ def mlp(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, Expected
         hot = item.mask[0]
         again = hidden_units(x, Linear(w, constants[:, 0]), scale, table, number, hot=hot)
         assert np.array_equal(again, np.where(hot, hidden, 0))
+    if making and rows and rng.random() < 0.7:
+        # At the threshold is not above it.
+        most = int(np.abs(hidden[:, rng.integers(columns)]).max())
+        command = replace(item.command, threshold=most)
+        item = replace(item, command=command)
     sums = exact_matmul(np.where(kept(item), hidden, 0), v)
     if not making:
         return item, Expected(sums)
