@@ -67,6 +67,9 @@ def run(config: CoreConfig, cases: list[Case], seed: int) -> dict[str, Any]:
         done = 0
         for i, command in enumerate(case.commands):
             where = f"{config.name}, case {n}, command {i}: {command}, {case.pauses}, seed {seed}"
+            space, held = got[f"{n}.space"][i], got[f"{n}.held"][i]
+            # A record's three writers share a port.
+            assert space >= held if isinstance(command, Record) else space == held, where
             tokens = case.lists[command.list][: command.rows]
             golden.put_list(command.list, tokens)
             try:

@@ -25,8 +25,9 @@ async def commands(dut: Any) -> None:
     [commands, bytes]), `n.pauses` (of reads, of writes, of the row buffer) and `n.latency` (least
     and most of reads, of writes).
     Outputs, by case: `images` behind each command, `failed`, `starts`, `ends`, `data` and `space`
-    (cycles of waiting) and `counts` (words for the row buffer) of each command; `rows` (uint8
-    [words, bytes]); cycles of `rows`, `reads` and `writes`.
+    (cycles of waiting), `held` (cycles in which the row buffer or memory does not take a word) and
+    `counts` (words for the row buffer) of each command; `rows` (uint8 [words, bytes]); cycles of
+    `rows`, `reads` and `writes`.
     """
     given = inputs()
     config = CoreConfig.model_validate_json(given["config"])
@@ -40,6 +41,7 @@ async def commands(dut: Any) -> None:
     written = WriteMemory(dut, "write", image, config.bus, lambda: latency[1], pauses[1].pause)
     source = StreamSource(dut, "queue__command", len(dut.queue__command__payload))
     rows = StreamSink(dut, "rows", len(dut.rows__payload), pauses[2].pause)
+    ports = rows._port, written._in
     edge = RisingEdge(dut.clk)
     result: dict[str, Any] = {}
     for n in range(given["cases"]):
@@ -55,15 +57,16 @@ async def commands(dut: Any) -> None:
             cycles.clear()
         seen = len(rows.received)
         found: dict[str, list[Any]] = {
-            name: [] for name in ("images", "failed", "ends", "data", "space", "counts")
+            name: [] for name in ("images", "failed", "ends", "data", "space", "held", "counts")
         }
         for raw in mine["commands"]:
             source.send_raw([int.from_bytes(raw.tobytes(), "little")])
-            data = space = 0
+            data = space = held = 0
             while True:
                 await edge
                 data += int(dut.waiting_data.value)
                 space += int(dut.waiting_space.value)
+                held += any(one.valid.value and not one.ready.value for one in ports)
                 if dut.queue__done.value:
                     break
             found["images"].append(np.frombuffer(bytes(image), np.uint8))
@@ -71,6 +74,7 @@ async def commands(dut: Any) -> None:
             found["ends"].append(now())
             found["data"].append(data)
             found["space"].append(space)
+            found["held"].append(held)
             found["counts"].append(len(rows.received) - seen)
         before = len(rows.received), len(read.cycles), len(written.cycles)
         await ClockCycles(dut.clk, SETTLE)
