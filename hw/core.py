@@ -48,6 +48,8 @@ class Core(wiring.Component):
     address, count : In
         Byte address of the program, a multiple of 64, and its commands.
     busy : Out
+    running : Out
+        A bit for each queue, load first: a command is in progress.
     done : Out
         High for one cycle when the program is complete or has stopped; all its writes have taken
         effect.
@@ -67,6 +69,7 @@ class Core(wiring.Component):
                 "address": In(ADDRESS_BITS),
                 "count": In(COUNT_BITS),
                 "busy": Out(1),
+                "running": Out(len(Queue)),
                 "done": Out(1),
                 "error": Out(ProgramError),
                 "error_index": Out(COUNT_BITS),
@@ -89,7 +92,7 @@ class Core(wiring.Component):
 
         for name in ("start", "address", "count"):
             m.d.comb += getattr(sequencer, name).eq(getattr(self, name))
-        for name in ("busy", "done", "error", "error_index"):
+        for name in ("busy", "running", "done", "error", "error_index"):
             m.d.comb += getattr(self, name).eq(getattr(sequencer, name))
         m.d.comb += [engine.matrix.eq(self.matrix), array.matrix.eq(self.matrix)]
         for queue, unit in units.items():

@@ -16,6 +16,7 @@ from hw.counters import CoreCounters
 from hw.hash import matrix_layout
 from hw_tests.core.dram import Traffic
 from hw_tests.lib import CLOCK_NS, decode, encode, start
+from hw_tests.lib.clocking import now
 from hw_tests.lib.codec import width
 from hw_tests.sim import inputs, outputs
 
@@ -33,6 +34,13 @@ async def programs(dut: Any) -> None:
         job = {k.removeprefix(f"{n}."): v for k, v in given.items() if k.startswith(f"{n}.")}
         results = await _run(dut, config, n, job, given["most"])
         outputs(**{f"{n}.{name}": value for name, value in results.items()})
+
+
+async def _watch(dut: Any, seen: list[tuple[int, int]]) -> None:
+    """Note when queues begin and end commands."""
+    while True:
+        await dut.running.value_change
+        seen.append((now(), int(dut.running.value)))
 
 
 async def _pulse(dut: Any, name: str) -> None:
@@ -64,10 +72,13 @@ async def _run(
     dut.start.value = 1
     await RisingEdge(dut.clk)
     dut.start.value = 0
+    begun, seen = now(), []
+    watch = cocotb.start_soon(_watch(dut, seen))
     limit = Timer(most * CLOCK_NS, unit="ns")
     ended = await First(RisingEdge(dut.done), limit)
     assert ended is not limit, f"job {index}: not done after {most} cycles: {_where(dut)}"
     seconds = time.perf_counter() - before
+    watch.cancel()
     await _pulse(dut, "save")
     bits = width(CoreCounters())
     counters = int(dut.counters.value).to_bytes(-(-bits // 8), "little")
@@ -76,6 +87,7 @@ async def _run(
         "state": np.array([int(dut.error.value), int(dut.error_index.value)]),
         "counters": np.frombuffer(counters, np.uint8),
         "seconds": seconds,
+        "running": np.array(seen, np.int64).reshape(-1, 2) - [begun, 0],
     }
     loaded.unlink()
     saved.unlink()

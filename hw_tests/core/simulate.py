@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disc.config import CoreConfig
-from disc.program import Program
+from disc.program import Fence, Program, Queue
 from disc.program.encoding import WORD_BYTES, pack
 from disc.verilog import to_verilog
 from hw.control.layouts import ProgramError
@@ -24,7 +24,7 @@ __all__ = ["CoreJob", "CoreResult", "build_core", "simulate"]
 
 TOP = "core_system"
 
-_DRAM_BYTES = 1 << 22
+_DRAM_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class CoreResult:
     error_index: int
     counters: dict[str, Any]
     """As in `CoreCounters`."""
+    spans: NDArray[np.int64]
+    """[commands, 2] cycle in which a command started, and in which it was done; -1: never."""
     seconds: float
     """Wall-clock time of the simulation."""
 
@@ -117,7 +119,7 @@ def simulate(
     for n, job in enumerate(jobs):
         out = {
             name: result.outputs[f"{n}.{name}"]
-            for name in ("image", "state", "counters", "seconds")
+            for name in ("image", "state", "counters", "seconds", "running")
         }
         raw = int.from_bytes(out["counters"].tobytes(), "little")
         found.append(
@@ -126,7 +128,25 @@ def simulate(
                 ProgramError(int(out["state"][0])),
                 int(out["state"][1]),
                 decode(CoreCounters(), raw),
+                _spans(job.program, out["running"]),
                 float(out["seconds"]),
             )
         )
     return found
+
+
+def _spans(program: Program, running: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Give what was seen of the queues to their commands, which they execute in order."""
+    spans = np.full((len(program.commands), 2), -1)
+    before = np.concatenate([[0], running[:-1, 1]])
+    for queue in Queue:
+        now, last = (values >> queue & 1 for values in (running[:, 1], before))
+        indices = [
+            i
+            for i, command in enumerate(program.commands)
+            if queue == command.QUEUE and not isinstance(command, Fence)
+        ]
+        for side, edge in enumerate((now & ~last, last & ~now)):
+            cycles = running[edge.astype(bool), 0]
+            spans[indices[: len(cycles)], side] = cycles
+    return spans

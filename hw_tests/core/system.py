@@ -14,7 +14,7 @@ from hw_tests.core.dram import SimulatedDram
 __all__ = ["CoreSystem"]
 
 _HOST = ("matrix", "start", "address", "count")
-_STATE = ("busy", "done", "error", "error_index", "counters")
+_STATE = ("busy", "running", "done", "error", "error_index", "counters")
 _MEMORY = ("traffic", "load", "save", "index", "last")
 
 
