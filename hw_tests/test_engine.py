@@ -7,7 +7,7 @@ import pytest
 
 from disc.config import preset
 from disc.hashing import BankHash
-from disc.program import MaskMode
+from disc.program import Function, MaskMode
 from golden.capture import capture_all
 from golden.integer.quantise import quantise_head
 from hw_tests.crosscheck import choose_hash, job, mismatches, prepare
@@ -126,6 +126,14 @@ def test_an_empty_row_gives_zeros() -> None:
         ({"mask": None, "mode": MaskMode.MASKED}, "mask: mode MASKED needs one"),
         ({"columns": 257}, "columns: must be in"),
         ({"axpy_base": 3}, "axpy_base: V at word 3 overlaps K"),
+        ({"mark": True}, "mark: needs mode GENERATE, got DENSE"),
+        ({"mark": True, "share": True, "mode": MaskMode.GENERATE}, "share, mark: at most one"),
+        ({"fresh": True, "mode": MaskMode.GENERATE}, "fresh: needs GELU and mode GENERATE"),
+        ({"raw": True, "function": Function.GELU}, "function: GELU takes no raw, share or mark"),
+        (
+            {"mode": MaskMode.GENERATE, "function": Function.PROJECT},
+            "function: PROJECT takes no mode GENERATE",
+        ),
     ],
 )
 def test_bad_jobs_are_refused(change: dict, message: str) -> None:

@@ -17,7 +17,8 @@ from hw_tests.sim import choose_seed
 KINDS = {
     "attention": (jobs.attention, 30),
     "projection": (jobs.projection, 12),
-    "mlp": (jobs.mlp, 24),
+    "mlp": (jobs.mlp, 12),
+    "hot": (jobs.hot, 24),
     "marking": (jobs.marking, 16),
 }
 

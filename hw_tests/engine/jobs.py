@@ -26,7 +26,7 @@ from golden.integer.tiled import (
 from hw.vector.words import total_bits
 from hw_tests.engine.simulate import HeadJob, SimulatedHead
 
-__all__ = ["Expected", "array_cycles", "attention", "check", "marking", "mlp", "projection"]
+__all__ = ["Expected", "array_cycles", "attention", "check", "hot", "marking", "mlp", "projection"]
 
 Bool = NDArray[np.bool_]
 
@@ -165,11 +165,19 @@ def projection(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, E
     return item, Expected(np.where(kept(item), exact_matmul(q, k.T), 0))
 
 
-def mlp(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, Expected]:
+def hot(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, Expected]:
+    """Hidden columns of which the hot ones are noted; rows of few words, so many columns."""
+    return mlp(config, rng, making=True)
+
+
+def mlp(
+    config: CoreConfig, rng: np.random.Generator, *, making: bool = False
+) -> tuple[HeadJob, Expected]:
     """Hidden columns, all or hot ones, between two layers of unequal width."""
     number, words = config.number, config.memory.bank_words
-    most = min(FuseCommand.most_beats(config), words // 2)
-    beats, axpy_beats = (int(rng.integers(1, rng.choice([4, most]) + 1)) for _ in range(2))
+    most = 2 if making else min(FuseCommand.most_beats(config), words // 2)
+    few = min(most, 4)
+    beats, axpy_beats = (int(rng.integers(1, rng.choice([few, most]) + 1)) for _ in range(2))
     groups = int(rng.integers(1, min(words // (beats + axpy_beats), config.columns_per_bank) + 1))
     columns = int(
         rng.integers((groups - 1) * config.array.banks + 1, groups * config.array.banks + 1)
@@ -178,8 +186,7 @@ def mlp(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, Expected
     bases = dot_base, dot_base + groups * beats
     if rng.integers(2):
         bases = dot_base + groups * axpy_beats, dot_base
-    mode = MaskMode(int(rng.integers(3)))
-    making = mode == MaskMode.GENERATE
+    mode = MaskMode.GENERATE if making else MaskMode(int(rng.integers(2)))
     rows = int(rng.integers(1, min(30, config.memory.query_rows) + 1))
     if making:
         rows = int(rng.choice([0, 1, rows, rows]))

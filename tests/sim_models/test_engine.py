@@ -87,6 +87,19 @@ def test_by_hand_kept_columns_follow_their_row() -> None:
     assert schedule((4.0, 4.0), (4.0, 4.0), plan, c, (2.0, 2.0)) == 34 + 1
 
 
+def test_by_hand_second_pass() -> None:
+    """Dot 4..8; one word of axpy 8..12; compared at 17; three words of two columns 19..25."""
+    c = replace(NONE, generate=1, kept=2)
+    plan = replace(PLAN, axpy_beats=3, generated_columns=4, normalised=False, marked=True)
+    assert schedule((4.0,), (4.0,), plan, c, (2.0,)) == 25 + 1
+
+
+def test_by_hand_hot_columns() -> None:
+    """Dot 2..4; axpy 4..6; read until 7; then two lines, and 3 cycles."""
+    plan = replace(PLAN, looked_up=True, normalised=False, hot_lines=2)
+    assert schedule((2.0,), (2.0,), plan, replace(NONE, hot=3)) == 7 + 2 + 3
+
+
 def test_slots_and_readers_limit_short_rows() -> None:
     ones = tuple([1.0] * 64)
     assert schedule(ones, ones, replace(PLAN, reading=50), NONE) >= 64 * 50
