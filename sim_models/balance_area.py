@@ -67,7 +67,7 @@ def area(config: CoreConfig, window: int = 8) -> list[dict[str, Any]]:
             mux_bits=B * (2 * local + 4 + (m.bank_words - 1).bit_length()),
         ),
         record(
-            "pairs of rows, dot",
+            "run-ahead over 2 rows, dot",
             "yes",
             "no",
             # Two rows copied out of the row buffer, and the next two.
@@ -76,9 +76,10 @@ def area(config: CoreConfig, window: int = 8) -> list[dict[str, Any]]:
             register_bits=L * n.operand_bits,
         ),
         record(
-            "pairs of rows, axpy",
+            "run-ahead over 2 words, axpy",
             "no",
             "yes",
+            # Another tree over banks with its accumulators; each bank adds to one of the two.
             adder_bits=(B - 1) * L * grown + L * accumulator,
             register_bits=(B - 1) * L // 3 * grown + L * accumulator,
             mux_bits=B * L * product,

@@ -16,14 +16,16 @@ from sim_models.calibration import designed_constants
 from sim_models.engine import EngineModel, Operation
 
 
-def tiny_of(banks: int, columns: int) -> CoreConfig:
-    """Return `tiny` with other banks and columns, and banks deep enough."""
+def tiny_of(banks: int, columns: int, head_dim: int) -> CoreConfig:
+    """Return `tiny` with other banks and columns, and banks deep enough for one head of these."""
     tiny = preset("tiny")
     fields = tiny.model_dump()
     fields["name"] = f"tiny-{banks}-{columns}"
     fields["array"]["banks"] = banks
     fields["memory"]["columns"] = columns
-    fields["memory"]["bank_words"] = 2 * tiny.max_beats * columns // banks
+    fields["memory"]["head_dim"] = head_dim
+    beats = -(-head_dim // tiny.array.lanes)
+    fields["memory"]["bank_words"] = max(16, 2 * beats * columns // banks)
     return build(fields)
 
 
@@ -38,7 +40,7 @@ def engine_record(masks: NDArray[np.bool_], hash_: BankHash, head_dim: int) -> d
         those that fit into the cycles, `dot_utilisation`, `axpy_utilisation` and `utilisation`;
         `dot_command_utilisation`, likewise of a command that has no axpy.
     """
-    config = tiny_of(hash_.banks, masks.shape[-1])
+    config = tiny_of(hash_.banks, masks.shape[-1], head_dim)
     model = EngineModel(config, designed_constants(config))
     beats = model.beats(head_dim)
     ordered = in_banks(masks, hash_)

@@ -96,7 +96,7 @@ def plot_masks(records: Sequence[Record], hash_name: str = "xor-fold") -> bytes:
     densities = sorted({r["density"] for r in records}, reverse=True)
     banks = sorted({r["banks"] for r in records})
     figure, axes = _panels(
-        len(densities), "Masks that fill the banks evenly lose little of the ideal"
+        len(densities), "Even masks reach the ideal at equal mass: with XOR-fold, up to 16 banks"
     )
     for ax, density in zip(axes, densities, strict=True):
         value = {

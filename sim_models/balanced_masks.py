@@ -211,17 +211,19 @@ def make_mask(
     threshold: float,
 ) -> NDArray[np.bool_]:
     """Mask [..., R, N] of any maker, of probabilities p [..., R, N] of the tokens `rows` [R]."""
-    parts = SortedBanks.of(p, rows, hash_)
-    own = parts.marked > 1.5
-    if maker in HARDWARE:
-        unmarked = np.where(own, parts.own[:, None, None], parts.marked)
-        e = numerators(unmarked.reshape(len(unmarked), -1)).reshape(unmarked.shape)
-        mask = hardware_mask(maker, e, own, threshold)
-    elif maker == "plain":
-        mask = parts.marked >= np.float32(threshold)
+    marked = in_banks(own_first(p, rows), hash_).reshape(
+        -1, hash_.banks, p.shape[-1] // hash_.banks
+    )
+    if maker == "plain":
+        mask = marked >= np.float32(threshold)
+    elif maker in HARDWARE:
+        own = marked > 1.5
+        own_p = p[..., np.arange(len(rows)), rows].reshape(-1)
+        e = numerators(np.where(own, own_p[:, None, None], marked).reshape(len(marked), -1))
+        mask = hardware_mask(maker, e.reshape(marked.shape), own, threshold)
     else:
-        best = -np.sort(-parts.marked, axis=-1)
-        last = parts.quota(maker, threshold) - 1
-        mask = parts.marked >= np.take_along_axis(best, last[:, None, None], axis=-1)
+        last = SortedBanks.of(p, rows, hash_).quota(maker, threshold) - 1
+        best = np.sort(marked, axis=-1)[..., ::-1]
+        mask = marked >= np.take_along_axis(best, last[:, None, None], axis=-1)
     columns = p.shape[-1]
     return hash_.from_bank_order(mask, columns).reshape(p.shape)

@@ -34,7 +34,7 @@ Tell = Callable[[str], None]
 STEPS, EVERY = 20, 5
 """Denoising steps; masks are made in every fifth."""
 IMAGE_BANKS = 16
-IMAGE_MAKERS = ("plain", "fill up", "even", "even, 2 bins")
+IMAGE_MAKERS = ("plain", "even", "even, 2 bins")
 
 
 def register(app: typer.Typer) -> None:
@@ -263,7 +263,7 @@ def _images(
     plain = [_alpha(masks, "plain", IMAGE_BANKS, index) for index in range(_densities(masks))]
     for index, alpha in enumerate(plain):
         wanted = [(maker, _alpha(masks, maker, IMAGE_BANKS, index)) for maker in IMAGE_MAKERS]
-        for maker, used in [*wanted, ("fill up", alpha)]:
+        for maker, used in wanted:
             images, sums = run(maker, used, used)
             rows = sums["rows"]
             result.append(
