@@ -8,7 +8,7 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["ByteGroup", "BytePacker", "ByteWord", "shifted_in"]
+__all__ = ["ByteGroup", "BytePacker", "ByteWord", "shifted_in", "shifted_out"]
 
 
 class ByteGroup(data.StructLayout):
@@ -29,7 +29,16 @@ def shifted_in(m: Module, value: Value, units: Value, unit_bits: int, width: int
     """Return `value << units * unit_bits` in `width` bits: a row of multiplexers for each bit."""
     for bit in range(len(units)):
         shifted = Signal(width, name=f"shifted_{bit}")
-        m.d.comb += shifted.eq(Mux(units[bit], value << (unit_bits << bit), value))
+        m.d.comb += shifted.eq(Mux(units[bit], value.shift_left(unit_bits << bit), value))
+        value = shifted
+    return value
+
+
+def shifted_out(m: Module, value: Value, units: Value, unit_bits: int) -> Value:
+    """Return `value >> units * unit_bits`, likewise."""
+    for bit in range(len(units)):
+        shifted = Signal(len(value), name=f"shifted_{bit}")
+        m.d.comb += shifted.eq(Mux(units[bit], value.shift_right(unit_bits << bit), value))
         value = shifted
     return value
 
@@ -99,7 +108,7 @@ class BytePacker(wiring.Component):
                 with m.Case(n):
                     m.d.comb += [
                         word.eq(held[: 8 * one]),
-                        rest.eq(Mux(emit, held >> 8 * one, held)),
+                        rest.eq(Mux(emit, held.shift_right(8 * one), held)),
                         left.eq(Mux(emit, count - one, count)),
                     ]
         m.d.comb += [

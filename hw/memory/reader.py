@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from disc.config import BusConfig
 from disc.program.fields import ADDRESS_BITS
 from hw.memory.bus import ReadPort
-from hw.memory.packer import ByteGroup, BytePacker, ByteWord
+from hw.memory.packer import ByteGroup, BytePacker, ByteWord, shifted_out
 
 __all__ = ["LENGTH_BITS", "READ_DEPTH", "RowReader", "RowRequest"]
 
@@ -140,15 +140,14 @@ class RowReader(wiring.Component):
         offset, left = Signal(self.bus.offset_bits), Signal(LENGTH_BITS)
         most, count = Signal(range(size + 1)), Signal(range(size + 1))
         ends, take = Signal(), Signal()
-        shifted = Signal(8 * size)
         trimmed = Signal(ByteGroup(size))
+        shifted = shifted_out(m, words.r_data, offset, 8)
         m.d.comb += [
             offset.eq(Mux(begun, 0, here.offset)),
             left.eq(Mux(begun, later, here.length)),
             most.eq(size - offset),
             ends.eq(left <= most),
             count.eq(Mux(ends, left, most)),
-            shifted.eq(words.r_data >> (offset << 3)),
             trimmed.count.eq(count),
             trimmed.last.eq(ends),
             take.eq(words.r_rdy & (~group.valid | group.ready)),

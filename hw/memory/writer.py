@@ -106,7 +106,7 @@ class RowWriter(wiring.Component):
             request.payload.address.eq(address << low),
             emit.eq(request.valid & request.ready),
             base.eq(Mux(emit, count - most, count)),
-            rest.eq(Mux(emit, held >> unit * most, held)),
+            rest.eq(Mux(emit, held.shift_right(unit * most), held)),
             rest_last.eq(Mux(emit, last >> 1, last)),
             places.r_en.eq(emit & ~begun),
         ]

@@ -93,7 +93,7 @@ class Aligner(wiring.Component):
             self.o.payload.last.eq(last[0]),
             emit.eq(self.o.valid & self.o.ready),
             base.eq(Mux(emit, count - lanes, count)),
-            rest.eq(Mux(emit, raw >> (lanes * element_bits), raw)),
+            rest.eq(Mux(emit, raw.shift_right(lanes * element_bits), raw)),
             rest_last.eq(Mux(emit, last >> 1, last)),
             self.i.ready.eq(base <= lanes),
             accept.eq(self.i.valid & self.i.ready),
@@ -102,7 +102,9 @@ class Aligner(wiring.Component):
         group = Signal(held.shape().size)
         for offset in range(0, lanes + 1, gcd(size, lanes)):
             with m.If(base == offset):
-                m.d.comb += group.eq(Value.cast(self.i.payload.data) << (offset * element_bits))
+                m.d.comb += group.eq(
+                    Value.cast(self.i.payload.data).shift_left(offset * element_bits)
+                )
         filled = Signal(count.shape())
         rounded = Signal(count.shape())
         ends = Signal(words)  # the word in which the row ends
