@@ -210,6 +210,9 @@ def test_layers_are_the_best_quotas():
     p = INPUTS.probabilities(0)[0, 0, :3]
     parts = SortedBanks.of(p, ROWS[:3], HASH)
     quota = parts.quota("by layer", 2 / 64)
+    for layers, steps in zip(np.diff(parts.layers, axis=1), quota, strict=True):
+        assert steps == 1 or layers[steps - 1] >= 4 * 2 / 64
+        assert layers[steps] < 4 * 2 / 64
     best = max(
         parts.mass(np.array(other)).sum()
         for other in itertools.product(range(1, 17), repeat=3)
