@@ -9,11 +9,26 @@ import numpy as np
 
 from disc.config import CoreConfig
 from disc.hashing import BankHash
+from disc.lower.buffers import list_bytes
 from disc.lower.layout import Image
 from disc.lower.random_programs import RandomProgram
+from disc.lower.random_programs.maker import Emit, Rows, emit_all
 from disc.lower.random_programs.scenes import Scenes
-from disc.program import Attend, AttendEpilogue, LoadRows, MaskMode, Mlp, Norm, Queue, StoreMasks
+from disc.program import (
+    Attend,
+    AttendEpilogue,
+    LoadList,
+    LoadMasks,
+    LoadRows,
+    MaskMode,
+    Mlp,
+    Norm,
+    Queue,
+    StoreMasks,
+    sizes,
+)
 from disc.program.build import Builder
+from disc.program.program import Buffer, BufferKind
 
 __all__ = ["SCENES", "ArrayScenes", "array_program", "directed_program"]
 
@@ -29,6 +44,66 @@ class ArrayScenes(Scenes):
     def __init__(self, config: CoreConfig, rng: np.random.Generator) -> None:
         super().__init__(config, rng)
         self.again = self.noise("again", self.tokens * config.memory.head_dim, "activations")
+
+    def _list(self, name: str) -> Buffer:
+        """A list that is empty less often than in other programs."""
+        buffer = self.add(name, list_bytes(self.tokens), BufferKind.INPUT, "lists")
+        least = 0 if self.chance(0.15) else self.tokens // 2 + 1
+        entries = self.rng.permutation(self.tokens)[: self.integer(least, self.tokens)]
+        self.fills.append(lambda image: image.put_list(buffer, entries.tolist()))
+        return buffer
+
+    def window(self, most: int) -> tuple[Rows, LoadList]:
+        """A window of a list, mostly from its beginning on."""
+        rows, load = super().window(most)
+        if self.chance(0.8):
+            load = load.replace(first=0)
+            rows = Rows(rows.buffer, load.rows)
+        return rows, load
+
+    def combination(
+        self, mode: MaskMode, epilogue: AttendEpilogue, mark: int, first: int, last: int
+    ) -> Emit:
+        """One key tile of a head, with all states from earlier tiles that it may need."""
+        width, rows, load_list, base, load_rows = self._head()
+        most = self.fit_columns(2 * sizes.words(width, self.config))
+        state = rows.rows * sizes.state_bytes(self.config, width)
+        partial, kept = (
+            self.add(name, state, BufferKind.SCRATCH, "partial sums") for name in ("sums", "kept")
+        )
+        result, fields = self._result(width, epilogue), self._attend_fields(rows, width)
+        fields |= {"row_base": base, "partial": partial.address}
+        commands: list[Any] = [load_list, load_rows]
+
+        counts = [self.integer(1, most) for _ in range(2)]
+        keys = [self._keys(n, width) for n in counts]
+
+        def tile(t: int, **own: Any) -> list[Any]:
+            k, v = keys[t]
+            shared = {"columns": counts[t], "dot_base": k.base, "axpy_base": v.base}
+            return [k, v, Attend(**fields, **shared, **own)]
+
+        dense = {"mode": MaskMode.DENSE, "last": 0}
+        if mark:
+            commands += [c for t in range(2) for c in tile(t, **dense, first=int(t == 0))]
+        masks = self._masks(rows, max(counts))
+        making = mode == MaskMode.GENERATE
+        own = {
+            "mode": mode,
+            "slot": masks["slot"] if mode != MaskMode.DENSE else 0,
+            "mark": mark,
+            "kept": kept.address if mark else 0,
+            "threshold": self.integer(0, 1 << 18) if making else 0,
+        }
+        if not first:
+            commands += tile(0, **(own | {"last": 0} if mark else dense))
+        if mode == MaskMode.MASKED:
+            commands.append(LoadMasks(**masks | {"columns": counts[1]}))
+        own |= {"epilogue": epilogue, "first_column": self.integer(0, self.tokens), **result}
+        commands += tile(1, **own, first=first, last=last)
+        if making:
+            commands.append(StoreMasks(**masks | {"columns": counts[1]}))
+        return emit_all(*commands)
 
     def emit(self, builder: Builder, command: Any) -> None:
         """Emit a command, or what stands for it here."""

@@ -27,7 +27,7 @@ TRAFFIC = (
 )
 """Pauses of reads and of writes, and their latencies."""
 
-MOST = 400_000
+MOST = 60_000
 
 
 @dataclass

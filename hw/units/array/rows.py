@@ -9,7 +9,10 @@ from amaranth.lib.wiring import In, Out
 from disc.config import CoreConfig
 from disc.program.fields import TOKEN_BITS
 from hw.command import RowEntry
+from hw.sum_queue import sum_queue_depth
+from hw.units.array.reads import StreamQueue
 from hw.vector.merge import TileRow
+from hw.vector.words import total_bits
 
 __all__ = ["RowFeeder"]
 
@@ -34,7 +37,11 @@ class RowFeeder(wiring.Component):
     mark : In
         Quasi-static: each row has a header.
     header : In, stream of `TileRow`
-        Maximum and total of the whole row; taken with the row, only with `mark`.
+        Maximum and total of the whole row, only with `mark`; some wait here for their rows.
+    again : In
+        Quasi-static, with `mark`: totals are needed once more when the rows end.
+    total : Out, stream
+        Those totals.
     entry, en : Out
     token : In
         Of the list, as in `ListReadPort`.
@@ -52,6 +59,8 @@ class RowFeeder(wiring.Component):
                 "columns": In(range(config.memory.columns + 1)),
                 "mark": In(1),
                 "header": In(stream.Signature(TileRow(config))),
+                "again": In(1),
+                "total": Out(stream.Signature(total_bits(config))),
                 "entry": Out(range(most)),
                 "en": Out(1),
                 "token": In(TOKEN_BITS),
@@ -65,12 +74,23 @@ class RowFeeder(wiring.Component):
         slot, looked_up = Signal(self.entry.shape()), Signal()
         valid, advance = Signal(), Signal()
         rows, row = self.rows, self.rows.payload
+        m.submodules.headers = headers = StreamQueue(TileRow(self.config), 4)
+        wiring.connect(m, wiring.flipped(self.header), headers.i)
+        # Rows that are in the engine, or on their way from it to where they end.
+        array = self.config.array
+        depth = array.rows_in_flight + sum_queue_depth(self.config) + 16
+        m.submodules.totals = totals = StreamQueue(total_bits(self.config), depth)
+        wiring.connect(m, totals.o, wiring.flipped(self.total))
+        header, taken = headers.o, Signal()
         m.d.comb += [
-            rows.valid.eq(valid & (~self.mark | self.header.valid)),
-            self.header.ready.eq(valid & self.mark & rows.ready),
-            row.maximum.eq(self.header.payload.maximum),
-            row.total.eq(self.header.payload.total),
-            advance.eq(~valid | (rows.valid & rows.ready)),
+            rows.valid.eq(valid & (~self.mark | header.valid) & (~self.again | totals.i.ready)),
+            taken.eq(rows.valid & rows.ready),
+            header.ready.eq(taken & self.mark),
+            row.maximum.eq(header.payload.maximum),
+            row.total.eq(header.payload.total),
+            totals.i.payload.eq(header.payload.total),
+            totals.i.valid.eq(taken & self.again),
+            advance.eq(~valid | taken),
             self.entry.eq(entry),
             self.en.eq(advance),
         ]

@@ -7,28 +7,26 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
-from disc.program import Attend, MaskMode, Mlp, Project, ProjectEpilogue, Queue, sizes
+from disc.program import Attend, Mlp, Project, ProjectEpilogue, Queue, sizes
 from hw.column_constants import ConstantWord
 from hw.command import FuseLayout, RowEntry
-from hw.control.layouts import QueueLayout, QueuePort
+from hw.control.layouts import QueuePort
 from hw.dot_queue import DotGroup
 from hw.hash import matrix_layout
 from hw.memory.bus import ReadPort, WritePort
 from hw.memory.lists import ListReadPort
 from hw.normaliser import ResultWord
-from hw.sum_queue import sum_queue_depth
 from hw.sum_stream import SumWord
 from hw.units.array.attend import AttendPath
+from hw.units.array.control import ArrayControl
 from hw.units.array.linear import LinearPath
 from hw.units.array.moves import ReadMove, WriteMove
 from hw.units.array.plan import MOVES, MovePlanner, move_sizes
-from hw.units.array.reads import StateWords, StreamQueue, numbers
+from hw.units.array.reads import StateWords, numbers
+from hw.units.array.results import ResultKind, ResultWords, give
 from hw.units.array.rows import RowFeeder
 from hw.units.array.sums import SumTrimmer
-from hw.units.array.translate import Translator
 from hw.units.array.vectors import VectorLoader
-from hw.vector.merge import TileRow
-from hw.vector.words import total_bits
 
 __all__ = ["ArrayUnit"]
 
@@ -105,7 +103,7 @@ class ArrayUnit(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        m.submodules.translator = self._translator = Translator(config)
+        m.submodules.control = self._control = ArrayControl(config)
         m.submodules.planner = self._planner = MovePlanner(config)
         m.submodules.feeder = self._feeder = RowFeeder(config)
         m.submodules.trimmer = self._trimmer = SumTrimmer(config)
@@ -121,71 +119,45 @@ class ArrayUnit(wiring.Component):
             outer = wiring.flipped(getattr(self, f"{port}_{name}"))
             wiring.connect(m, getattr(move, port), outer)
 
-        self._cmd = Signal(QueueLayout(Queue.ARRAY, config))
+        self._cmd = self._control.command
         self._is = {kind: Signal(name=f"is_{kind.NAME}") for kind in (Project, Mlp, Attend)}
         opcode = self._cmd.header.opcode
         m.d.comb += [one.eq(opcode == kind.OPCODE) for kind, one in self._is.items()]
-        self._sums_wanted = self._is[Attend] & ~self._translator.direct
-        self._control(m)
+        self._begin(m)
         self._connect_rows(m)
         self._connect_moves(m)
         self._connect_sums(m)
         self._connect_results(m)
         return m
 
-    def _control(self, m):
-        """One command at a time."""
-        cmd, translator, planner = self._cmd, self._translator, self._planner
-        begin, finished, running, clears = Signal(), Signal(), Signal(), Signal()
-        count = Signal(range(self.config.memory.query_rows + 1))
-        # All commands have list and rows in the same place.
-        listed, wanted = self.list_rows.count, cmd.project.rows
+    def _begin(self, m):
+        """Start a command, and say what it waits for."""
+        control, planner, feeder = self._control, self._planner, self._feeder
         writers = [self._moves[name] for name in _WRITES]
+        wiring.connect(m, wiring.flipped(self.queue), control.queue)
+        wiring.connect(m, control.fuse, wiring.flipped(self.command))
         m.d.comb += [
-            count.eq(Mux(wanted < listed, wanted, listed)),
-            translator.command.eq(cmd),
-            planner.command.eq(cmd),
-            planner.count.eq(count),
+            control.listed.eq(self.list_rows.count),
+            control.engine_busy.eq(self.engine_busy),
+            control.written.eq(writers[0].idle & writers[1].idle),
+            self.no_rows.eq(control.no_rows),
+            planner.command.eq(self._cmd),
+            planner.count.eq(control.count),
             planner.attend.eq(self._attend.plan),
-            planner.direct.eq(translator.direct),
-            self._feeder.count.eq(count),
-            self._feeder.begin.eq(begin),
-            self.command.payload.eq(translator.fuse),
-            self.no_rows.eq(count == 0),
-            # Without rows no column is hot, and that is what the mask must say.
-            clears.eq(translator.fuse.fresh),
-            finished.eq(~self.engine_busy & writers[0].idle & writers[1].idle),
+            planner.direct.eq(control.direct),
+            feeder.count.eq(control.count),
+            feeder.begin.eq(control.begin),
         ]
-        with m.FSM():
-            with m.State("IDLE"):
-                m.d.comb += self.queue.command.ready.eq(1)
-                m.d.sync += cmd.eq(self.queue.command.payload)
-                with m.If(self.queue.command.valid):
-                    m.next = "BEGIN"
-            with m.State("BEGIN"):
-                # The engine is at rest, and so are all moves.
-                m.d.comb += [running.eq(1), self.command.valid.eq((count != 0) | clears)]
-                with m.If((count == 0) & ~clears):
-                    m.d.comb += self.queue.done.eq(1)
-                    m.next = "IDLE"
-                with m.Elif(self.command.ready):
-                    m.d.comb += begin.eq(1)
-                    m.next = "RUN"
-            with m.State("RUN"):
-                # Rows that are not written yet hold it here until the engine is busy.
-                m.d.comb += [running.eq(1), self.queue.done.eq(finished)]
-                with m.If(finished):
-                    m.next = "IDLE"
         for name, move in self._moves.items():
             plan = getattr(planner, name)
             m.d.comb += [
                 move.run.payload.eq(plan.run),
-                move.run.valid.eq(begin & plan.wanted),
+                move.run.valid.eq(control.begin & plan.wanted),
                 move.size.eq(plan.size),
                 move.headed.eq(plan.headed),
             ]
         vectors, ahead = self._vectors, self._moves["ahead"]
-        m.d.comb += vectors.begin.eq(begin & planner.vectors & (count != 0))
+        m.d.comb += vectors.begin.eq(control.begin & planner.vectors & ~control.no_rows)
         with m.If(vectors.runs.valid):
             m.d.comb += [
                 ahead.run.payload.eq(vectors.runs.payload),
@@ -200,12 +172,14 @@ class ArrayUnit(wiring.Component):
         offered = [writer.i.valid for writer in writers]
         m.d.comb += [
             self.waiting_space.eq(blocked[0] | blocked[1]),
-            self.waiting_data.eq(running & ~self.waiting_space & ~(offered[0] | offered[1])),
+            self.waiting_data.eq(
+                control.running & ~self.waiting_space & ~(offered[0] | offered[1])
+            ),
         ]
 
     def _connect_rows(self, m):
-        """Rows into the engine; with `mark` each has a header, whose total is needed again."""
-        config, feeder, ahead = self.config, self._feeder, self._moves["ahead"]
+        """Rows into the engine; with `mark` each has a header."""
+        feeder, ahead, vectors = self._feeder, self._moves["ahead"], self._vectors
         attend = self._cmd.attend
         for name in _LISTS:
             port = getattr(self, f"list_{name}")
@@ -216,32 +190,22 @@ class ArrayUnit(wiring.Component):
                 port.en.eq(reader.en),
                 reader.token.eq(port.token),
             ]
-        m.submodules.headers = headers = StreamQueue(TileRow(config), 4)
-        # Rows that are in the engine, or on their way from it to the epilogue.
-        depth = config.array.rows_in_flight + sum_queue_depth(config) + 16
-        m.submodules.totals = totals = StreamQueue(total_bits(config), depth)
-        wiring.connect(m, headers.o, feeder.header)
-        marked = self._is[Attend] & attend.mark
-        again = self._is[Attend] & self._attend.plan.whole
-        raw = ahead.o.payload.data.as_value()
+        wiring.connect(m, feeder.rows, wiring.flipped(self.rows))
+        wiring.connect(m, feeder.total, self._attend.whole_total)
+        raw, marked = ahead.o.payload.data.as_value(), feeder.mark
         m.d.comb += [
             feeder.first_column.eq(attend.first_column),
             feeder.columns.eq(attend.columns),
-            feeder.mark.eq(marked),
-            headers.i.payload.maximum.eq(raw[:32]),
-            headers.i.payload.total.eq(raw[32:64]),
-            headers.i.valid.eq(ahead.o.valid & marked),
-            Value.cast(self._vectors.i.payload.data).eq(raw),
-            self._vectors.i.payload.last.eq(ahead.o.payload.last),
-            self._vectors.i.valid.eq(ahead.o.valid & ~marked),
-            ahead.o.ready.eq(Mux(marked, headers.i.ready, 1)),
-            self.rows.payload.eq(feeder.rows.payload),
-            self.rows.valid.eq(feeder.rows.valid & (~again | totals.i.ready)),
-            feeder.rows.ready.eq(self.rows.ready & (~again | totals.i.ready)),
-            totals.i.payload.eq(feeder.rows.payload.total),
-            totals.i.valid.eq(self.rows.valid & self.rows.ready & again),
+            feeder.mark.eq(self._is[Attend] & attend.mark),
+            feeder.again.eq(self._is[Attend] & self._attend.plan.whole),
+            feeder.header.payload.maximum.eq(raw[:32]),
+            feeder.header.payload.total.eq(raw[32:64]),
+            feeder.header.valid.eq(ahead.o.valid & marked),
+            Value.cast(vectors.i.payload.data).eq(raw),
+            vectors.i.payload.last.eq(ahead.o.payload.last),
+            vectors.i.valid.eq(ahead.o.valid & ~marked),
+            ahead.o.ready.eq(Mux(marked, feeder.header.ready, 1)),
         ]
-        wiring.connect(m, totals.o, self._attend.whole_total)
 
     def _connect_moves(self, m):
         """Words that are read."""
@@ -299,7 +263,7 @@ class ArrayUnit(wiring.Component):
             linear.sums.payload.eq(trimmer.o.payload),
             linear.sums.valid.eq(trimmer.o.valid & is_mlp),
             attend.command.eq(cmd.attend),
-            attend.active.eq(self._sums_wanted),
+            attend.active.eq(is_attend & ~self._control.direct),
             attend.sums.payload.eq(trimmer.o.payload),
             attend.sums.valid.eq(trimmer.o.valid & is_attend),
             trimmer.o.ready.eq(Mux(is_mlp, linear.sums.ready, attend.sums.ready)),
@@ -312,38 +276,28 @@ class ArrayUnit(wiring.Component):
 
     def _connect_results(self, m):
         """Words that are written."""
-        cmd, linear, attend, config = self._cmd, self._linear, self._attend, self.config
-        is_project, is_mlp, is_attend = self._is.values()
-        result, keep = self._moves["result"].i, self._moves["keep"].i
-        acc, shared = sizes.accumulator_bytes(config), sizes.sharing_bytes(config)
-        epilogue = cmd.project.epilogue
-        gated = Mux(is_project, epilogue == ProjectEpilogue.GATE, is_mlp & cmd.mlp.last)
-        byte = is_project & (epilogue == ProjectEpilogue.OPERAND)
-        wide = is_project & (epilogue == ProjectEpilogue.WIDE)
-        direct, leave = self._translator.direct, attend.plan.leave
-
-        def elements(o, i, size: int):
-            """Give words of numbers, `size` bytes each, to a writer."""
-            out = Value.cast(o.payload)
-            for n, value in enumerate(i.payload.data):
-                wider = Signal(Value.cast(out[: 8 * size]).as_signed().shape())
-                m.d.comb += [wider.eq(value), out.word_select(n, 8 * size).eq(wider)]
-            m.d.comb += [o.valid.eq(i.valid), i.ready.eq(o.ready)]
-
-        for wanted, source, size in (
-            (byte, linear.requantised, 1),
-            (wide, linear.requantised, sizes.RESIDUAL_BYTES),
-            (gated, linear.gated, sizes.RESIDUAL_BYTES),
-            (is_mlp & ~cmd.mlp.last, linear.partial, acc),
-            (is_attend & direct, self.o, 1),
-            (is_attend & ~direct & ~leave, attend.o, 1),
-        ):
-            with m.If(wanted):
-                elements(result, source, size)
-        with m.If(is_attend & leave):
-            m.d.comb += [
-                Value.cast(result.payload).eq(Value.cast(attend.state.payload)),
-                result.valid.eq(attend.state.valid),
-                attend.state.ready.eq(result.ready),
-            ]
-        elements(keep, attend.r, shared)
+        linear, attend = self._linear, self._attend
+        project, mlp = self._cmd.project, self._cmd.mlp
+        is_project, is_mlp, _ = self._is.values()
+        m.submodules.results = results = ResultWords(self.config)
+        wiring.connect(m, linear.requantised, results.requantised)
+        wiring.connect(m, linear.gated, results.gated)
+        wiring.connect(m, linear.partial, results.partial)
+        wiring.connect(m, wiring.flipped(self.o), results.direct)
+        wiring.connect(m, attend.o, results.ended)
+        wiring.connect(m, attend.state, results.state)
+        wiring.connect(m, results.o, self._moves["result"].i)
+        give(m, self._moves["keep"].i, attend.r, sizes.sharing_bytes(self.config))
+        kind = results.kind
+        with m.If(is_project):
+            m.d.comb += kind.eq(ResultKind.GATED)
+            with m.If(project.epilogue == ProjectEpilogue.OPERAND):
+                m.d.comb += kind.eq(ResultKind.OPERAND)
+            with m.Elif(project.epilogue == ProjectEpilogue.WIDE):
+                m.d.comb += kind.eq(ResultKind.WIDE)
+        with m.Elif(is_mlp):
+            m.d.comb += kind.eq(Mux(mlp.last, ResultKind.GATED, ResultKind.PARTIAL))
+        with m.Elif(self._control.direct):
+            m.d.comb += kind.eq(ResultKind.DIRECT)
+        with m.Else():
+            m.d.comb += kind.eq(Mux(attend.plan.leave, ResultKind.STATE, ResultKind.ENDED))
