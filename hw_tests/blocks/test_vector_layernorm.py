@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -108,9 +110,11 @@ def directed_cases(config: CoreConfig, rng: np.random.Generator) -> list[Case]:
     ]
 
 
-def late_vectors(config: CoreConfig, rng: np.random.Generator) -> list[Case]:
-    """Vectors of several lengths that come while rows are summed and wait for them."""
-    return [
+def late_vectors(
+    config: CoreConfig, rng: np.random.Generator, late: tuple[str, ...] = ()
+) -> list[Case]:
+    """Vectors of several lengths that come with the rows, or long behind them."""
+    cases = [
         case(
             config,
             rng,
@@ -120,6 +124,7 @@ def late_vectors(config: CoreConfig, rng: np.random.Generator) -> list[Case]:
         )
         for channels in (1, 5, config.vector.lanes * 12 - 1)
     ]
+    return [replace(one, late=late) for one in cases]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -131,6 +136,8 @@ def test_rows_without_and_with_stalls(name):
         lambda: [
             *random_cases(config, rng, rows=int(rng.integers(1, 7))),
             *late_vectors(config, rng),
+            *late_vectors(config, rng, ("multipliers", "biases")),
+            *late_vectors(config, rng, ("biases",)),
         ]
     )
     results = np.concatenate([one.expected["o"]["data"].ravel() for one in slow])

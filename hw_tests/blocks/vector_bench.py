@@ -13,6 +13,9 @@ from cocotb.triggers import ClockCycles
 from hw_tests.lib import PAUSES, Pause, StreamSink, StreamSource, start
 from hw_tests.sim import inputs, outputs
 
+LATE = 40
+"""Cycles by which streams that are to be late begin behind those that are named before them."""
+
 SETTLE = 8
 """Cycles without traffic between cases: whatever comes in them came unasked."""
 
@@ -40,8 +43,8 @@ async def cases(dut: Any) -> None:
 
     Inputs: `block`, `sources` and `sinks` (names of its streams), `widths` of their payloads,
     `cases`; for each case n `n.pause_in`, `n.pause_out`, `n.set.<port>`, `n.pulse` (ports that are
-    high for a cycle), `n.load.<stream>` (taken before the rest begins), `n.in.<stream>` and
-    `n.count.<stream>`, words as uint8 [words, bytes].
+    high for a cycle), `n.late` (streams that begin later), `n.load.<stream>` (taken before the rest
+    begins), `n.in.<stream>` and `n.count.<stream>`, words as uint8 [words, bytes].
     Outputs: `n.out.<stream>` likewise, and the cycles of all transfers, `n.cycles.<stream>`.
     """
     given = inputs()
@@ -74,6 +77,8 @@ async def cases(dut: Any) -> None:
         for kind in ("load.", "in."):
             used = [key for key in mine if key.startswith(kind)]
             for key in used:
+                if key.removeprefix("in.") in mine["late"].tolist():
+                    await ClockCycles(dut.clk, LATE)
                 source = sources[key.removeprefix(kind)]
                 source.accepted.clear()  # transfers of `load` do not count
                 source.send_raw(_words(mine[key]))

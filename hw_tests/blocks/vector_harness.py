@@ -89,6 +89,8 @@ class Case:
     set: dict[str, int]
     inputs: dict[str, Any]
     expected: dict[str, Any]
+    late: tuple[str, ...] = ()
+    """Inputs that begin behind those that are named before them."""
     pulse: tuple[str, ...] = ()
     """Ports that are high for a cycle, before anything comes."""
     load: dict[str, Any] = field(default_factory=dict)
@@ -122,6 +124,7 @@ def run(config: CoreConfig, block: str, cases: list[Case], *, seed: int) -> list
         given |= {f"{n}.pause_in": case.pauses[0], f"{n}.pause_out": case.pauses[1]}
         given |= {f"{n}.set.{port}": value for port, value in case.set.items()}
         given |= {f"{n}.pulse": np.array(case.pulse, dtype=np.str_)}
+        given |= {f"{n}.late": np.array(case.late, dtype=np.str_)}
         for kind, words in (("load", case.load), ("in", case.inputs)):
             given |= {f"{n}.{kind}.{k}": to_bytes(sources[k], v) for k, v in words.items()}
         empty = {name: np.empty((0, 0), np.uint8) for name in sinks}

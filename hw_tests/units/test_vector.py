@@ -126,7 +126,11 @@ def test_random_commands(name):
     longest.add(Norm, list=1, rows=1, width=min(most, config.query_words * config.array.lanes))
     longest.add(Record, list=1, width=most)
     longest.add(Forecast, list=1, width=most)
-    run(config, [*random_cases(config, rng), longest], seed)
+    # Vectors come behind a row that needs them.
+    late = Case(config, rng, ("mostly_stalled", "never", "never"))
+    for _ in range(3):
+        late.add(Norm, list=0, rows=2, width=2 * config.array.lanes)
+    run(config, [*random_cases(config, rng), longest, late], seed)
 
 
 @pytest.mark.full
