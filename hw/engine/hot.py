@@ -90,9 +90,11 @@ class HotColumns(wiring.Component):
         limit = Signal(range(top + 1))
         m.d.sync += [
             groups.eq((cmd.columns + (B - 1)) >> config.bank_bits),
-            lines.eq((groups + (word_bits - 1)) >> index_bits),
             limit.eq(Mux(cmd.threshold > top, top, cmd.threshold)),
         ]
+
+        # A command without rows is drained at once: one register is all there is time for.
+        m.d.comb += lines.eq((groups + (word_bits - 1)) >> index_bits)
 
         # Compare; the memory shows the position's line when the bits are there.
         above = Signal(B)
