@@ -8,15 +8,31 @@ import numpy as np
 import pytest
 
 from disc.config import CoreConfig
+from disc.hashing import BankHash, bank_loads
+from disc.lower.layout import Image, Layout
 from disc.lower.random_programs import COVERAGE, coverage, random_program
 from disc.lower.shape import BlockShape
-from disc.program import Attend
+from disc.program import (
+    Attend,
+    LoadColumns,
+    LoadList,
+    LoadMasks,
+    LoadRows,
+    MaskMode,
+    Queue,
+    sizes,
+)
+from disc.program.build import Builder
+from disc.program.encoding import WORD_BYTES
+from disc.program.masks import pack_masks
+from disc.program.program import BufferKind
 from golden.executor import execute
 from golden.executor.random_blocks import Case, draw_rows, steps
 from golden.integer.block import block
 from hw.control.layouts import ProgramError
 from hw_tests.core.configs import CORES
 from hw_tests.core.simulate import CoreJob, CoreResult, simulate
+from hw_tests.core.trained import KINDS, trained_step
 from hw_tests.sim import choose_seed
 
 TRAFFIC = (
@@ -122,6 +138,41 @@ def test_many_more_keys_than_the_banks_hold() -> None:
         require_equal(got, want, kind)
 
 
+def run_trained(name: str, kinds: dict[str, bool], layers: slice = slice(2, 3)) -> None:
+    """Steps of the trained model, each by its kind and with hot columns or without."""
+    config, seed = CORES[name], choose_seed()
+    found = [
+        trained_step(config, kind, layers=layers, hot=hot, seed=seed % 1000)
+        for kind, hot in kinds.items()
+    ]
+    jobs = [
+        CoreJob(step.program, step.dram, **TRAFFIC[i % len(TRAFFIC)])
+        for i, step in enumerate(found)
+    ]
+    for kind, step, got in zip(
+        kinds, found, simulate(config, jobs, seed=seed, most_cycles=1 << 30), strict=True
+    ):
+        assert got.error == ProgramError.NONE, kind
+        step.require(got.dram)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_block_of_the_trained_model(name: str) -> None:
+    run_trained(name, {"both": True, "ctr": False})
+
+
+def test_a_step_of_the_trained_model() -> None:
+    """All six blocks, rows left out and masks used, with branch sums and final layer."""
+    run_trained("wide", {"both": False}, slice(None))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("hot", [False, True], ids=["all columns", "hot columns"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_kind_of_step_of_the_trained_model(name: str, hot: bool) -> None:
+    run_trained(name, dict.fromkeys(KINDS, hot), slice(None))
+
+
 def test_a_wrong_list_stops_the_program() -> None:
     """The error names the command; what is ahead of it is complete; the next program runs."""
     config, seed = CORES["six"], choose_seed()
@@ -146,7 +197,95 @@ def test_a_wrong_list_stops_the_program() -> None:
     require_equal(fine, execute(found.program, config, found.image), "behind it")
 
 
-def counters_of(config: CoreConfig, job: CoreJob) -> dict:
-    (result,) = simulate(config, [job])
-    assert result.error == ProgramError.NONE
-    return result.counters
+def touched(address: np.ndarray, length: int, config: CoreConfig) -> int:
+    """Words of the bus that rows of bytes touch."""
+    size = config.bus.word_bytes
+    return int(((address + length - 1) // size - address // size + 1).sum())
+
+
+def test_counters_by_hand() -> None:
+    """One masked head: every count of work follows from the mask and from where things lie."""
+    config, rng = CORES["six"], np.random.default_rng(5)
+    banks, lanes = config.array.banks, config.array.lanes
+    n, width, rows = 44, 2 * lanes, np.array([3, 17, 40])
+    mask = rng.random((n, n)) < 0.4
+    hash_ = BankHash.xor_fold(banks, config.local_bits)
+    layout = Layout()
+    kinds = {"list": 4 + 4 * len(rows), "q": n * width, "kv": n * 2 * width}
+    line = sizes.mask_row_bytes(n, config)
+    buffers = {
+        name: layout.add(name, size, BufferKind.INPUT, "all")
+        for name, size in (kinds | {"masks": n * line}).items()
+    }
+    buffers["out"] = layout.add("out", n * width, BufferKind.OUTPUT, "all")
+    places = {name: buffer.address for name, buffer in buffers.items()}
+    builder = Builder(config, layout.buffers, hash_rows=hash_.rows)
+    count, half = len(rows), config.memory.bank_words // 2
+    listed = {"list": 1, "rows": count}
+    keys = {"stride": 2 * width, "columns": n, "width": width}
+    commands = [
+        LoadList(list=1, dram=places["list"], first=0, rows=count, tokens=n),
+        LoadRows(**listed, dram=places["q"], stride=width, width=width, base=4),
+        LoadColumns(dram=places["kv"], base=0, **keys),
+        LoadColumns(dram=places["kv"] + width, base=half, **keys),
+        LoadMasks(**listed, dram=places["masks"], stride=line, columns=n, slot=2),
+        Attend(
+            **listed,
+            row_base=4,
+            width=width,
+            columns=n,
+            dot_base=0,
+            axpy_base=half,
+            mode=MaskMode.MASKED,
+            slot=2,
+            score_multiplier=40000,
+            score_shift=20,
+            output_multiplier=40000,
+            output_shift=16,
+            dram=places["out"],
+            stride=width,
+        ),
+    ]
+    for command in commands:
+        builder.emit(command)
+    image = Image(layout)
+    image.put_list(buffers["list"], rows)
+    image.put(buffers["q"], rng.integers(-127, 128, (n, width)), "<i1")
+    image.put(buffers["kv"], rng.integers(-127, 128, (n, 2 * width)), "<i1")
+    image.put(buffers["masks"], pack_masks(mask, hash_, config), "u1")
+    program = builder.program()
+    (got,) = simulate(config, [CoreJob(program, image.data, latency=1)])
+    require_equal(got, execute(program, config, image.data), "a masked head")
+
+    fullest = bank_loads(mask[rows], hash_.bank(np.arange(n)), banks).max(axis=1)
+    engine, found = got.counters["engine"], got.counters
+    assert engine["rows"] == count
+    assert engine["kept"] == mask[rows].sum()
+    assert engine["imbalance"] == banks * fullest.sum() - mask[rows].sum()
+    assert engine["dot"] == engine["axpy"] == 2 * fullest.sum()
+    assert engine["no_room"] == 0, "DRAM takes a word a cycle, rows are longer than that"
+    assert engine["cycles"] == sum(engine[k] for k in ("dot", "axpy", "no_room", "no_row"))
+
+    # Every bus word that a row touches is read once for it.
+    reads = [
+        touched(np.array([places["list"]]), 4, config),
+        touched(np.array([places["list"] + 4]), 4 * count, config),
+        touched(places["q"] + rows * width, width, config),
+        touched(places["kv"] + np.arange(n) * 2 * width, width, config),
+        touched(places["kv"] + width + np.arange(n) * 2 * width, width, config),
+        touched(places["masks"] + rows * line, line, config),
+        len(commands) * WORD_BYTES // config.bus.word_bytes,
+    ]
+    assert found["read_words"] == sum(reads)
+    assert found["write_words"] == touched(places["out"] + rows * width, width, config)
+
+    # What can be seen from outside.
+    assert [found[q.name.lower()]["commands"] for q in Queue] == [5, 0, 1, 0]
+    spent = got.spans[:, 1] - got.spans[:, 0]
+    assert found["load"]["busy"] == spent[:5].sum()
+    assert found["array"]["busy"] == spent[5]
+    assert found["load"]["blocked"] == found["vector"]["busy"] == found["store"]["busy"] == 0
+    # The array waits from when its command is decoded until the masks are there.
+    assert 0 < found["array"]["blocked"] < got.spans[5, 0]
+    assert got.spans[5, 0] - got.spans[4, 1] == 1, "in the cycle after the last token"
+    assert found["cycles"] - found["array"]["busy"] - found["array"]["blocked"] < 80, "fetching"

@@ -1,4 +1,4 @@
-"""Configurations of the complete core's tests."""
+"""Configurations of the complete core's tests; all but `scarce` hold a block of `digits-256`."""
 
 from __future__ import annotations
 
@@ -29,28 +29,29 @@ CORES: dict[str, CoreConfig] = {
         (64, 16),
         array={"banks": 8, "lanes": 6, "rows_in_flight": 3},
         memory={
-            "bank_words": 96,
-            "query_rows": 16,
-            "columns": 64,
-            "head_dim": 18,
+            "bank_words": 400,
+            "query_rows": 40,
+            "columns": 256,
+            "head_dim": 32,
             "mask_word_bits": 8,
-            "row_words": 70,
+            "row_words": 190,
         },
         number={"numerator_bits": 8},
-        vector={"lanes": 2, "max_channels": 100},
+        vector={"lanes": 2, "max_channels": 140},
         selector={"pixels": 3, "max_width": 16},
     ),
     # Many banks, wide words; sums of 40 bits take eight bytes, residuals of sharing two.
     "wide": _small(
         "wide",
         (256, 4),
-        array={"banks": 16, "lanes": 10},
+        array={"banks": 16, "lanes": 12},
         memory={
-            "bank_words": 40,
+            "bank_words": 100,
             "query_rows": 24,
-            "columns": 128,
-            "head_dim": 24,
+            "columns": 256,
+            "head_dim": 32,
             "mask_word_bits": 8,
+            "row_words": 180,
         },
         number={
             "accumulator_bits": 40,
@@ -59,7 +60,7 @@ CORES: dict[str, CoreConfig] = {
             "sharing_bits": 16,
             "sharing_guard_bits": 4,
         },
-        vector={"lanes": 5, "max_channels": 120},
+        vector={"lanes": 4, "max_channels": 128},
         selector={"pixels": 2, "max_width": 16},
     ),
     # The banks hold 16 keys of 12 elements; an element at a time.
