@@ -7,7 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
-from disc.program import Queue
+from disc.program import Function, MaskMode, Queue
 from hw.command import FuseLayout
 from hw.control.layouts import QueueLayout, QueuePort
 from hw.units.array.translate import Translator
@@ -19,7 +19,7 @@ class ArrayControl(wiring.Component):
     """Takes a command, starts the engine and all moves at once, and says when all are done.
 
     The engine takes the command in the cycle after it was accepted.  A command without rows starts
-    nothing, except one that must clear a mask.
+    nothing, except one that notes hot columns.
 
     Parameters
     ----------
@@ -70,8 +70,10 @@ class ArrayControl(wiring.Component):
         m.submodules.translator = translator = Translator(self.config)
         # All commands have list and rows in the same place.
         wanted = self.command.project.rows
-        finished = Signal()
+        fuse = translator.fuse
+        finished, noting = Signal(), Signal()
         m.d.comb += [
+            noting.eq((fuse.function == Function.GELU) & (fuse.mode == MaskMode.GENERATE)),
             translator.command.eq(self.command),
             self.direct.eq(translator.direct),
             self.fuse.payload.eq(translator.fuse),
@@ -86,10 +88,10 @@ class ArrayControl(wiring.Component):
                 with m.If(self.queue.command.valid):
                     m.next = "BEGIN"
             with m.State("BEGIN"):
-                # The engine is at rest, and so are all moves.  Without rows no column is hot, and
-                # that is what a fresh mask must say.
+                # The engine is at rest, and so are all moves.  Without rows no column becomes hot,
+                # and that is what the mask must say, with no bits beyond the last column.
                 m.d.comb += self.running.eq(1)
-                with m.If(self.no_rows & ~translator.fuse.fresh):
+                with m.If(self.no_rows & ~noting):
                     m.d.comb += self.queue.done.eq(1)
                     m.next = "IDLE"
                 with m.Else():
