@@ -34,7 +34,7 @@ Tell = Callable[[str], None]
 STEPS, EVERY = 20, 5
 """Denoising steps; masks are made in every fifth."""
 IMAGE_BANKS = 16
-IMAGE_MAKERS = ("plain", "even", "even, 2 bins")
+IMAGE_MAKERS = ("plain", "even, 2 bins")
 
 
 def register(app: typer.Typer) -> None:
