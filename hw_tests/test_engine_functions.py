@@ -188,3 +188,14 @@ def test_a_second_pass_takes_one_word_of_axpy_and_the_kept_columns() -> None:
     groups, beats = item.command.groups(config), item.command.beats
     assert beats > 1
     assert got.counters.axpy == (groups + np.maximum(loads, 1) * beats).sum()
+
+
+@pytest.mark.parametrize("fresh", [True, False], ids=["fresh", "not fresh"])
+def test_without_rows_nothing_becomes_hot(fresh: bool) -> None:
+    """The first command after reset: nothing is left of earlier ones that could help."""
+    item = large(ENGINES["tiny"], Function.GELU, rows=1)
+    command = replace(item.command, mode=MaskMode.GENERATE, fresh=fresh)
+    before = np.arange(command.columns)[None] % 3 == 0
+    (got,) = simulate(ENGINES["tiny"], [replace(item, q=item.q[:0], command=command, mask=before)])
+    np.testing.assert_array_equal(got.mask, before & (not fresh))
+    assert (got.counters.rows, got.counters.dot, got.counters.axpy) == (0, 0, 0)
