@@ -95,3 +95,16 @@ async def hanging(dut: Any) -> None:
     await start(dut)
     while True:
         time.sleep(0.1)
+
+
+@cocotb.test(timeout_time=10, timeout_unit="us")
+async def constant_bits(dut: Any) -> None:
+    """They have their values from the start, whatever the others do."""
+    await start(dut)
+    edge = RisingEdge(dut.clk)
+    for kind in (0, 2, 3, 0):
+        dut.kind.value = kind
+        await edge
+        await edge
+        raw = dut.o.value.to_unsigned()
+        assert (raw & 31, raw >> 5 & 255, raw >> 13) == (1, kind or 0x21, 0), hex(raw)

@@ -41,6 +41,25 @@ class TwoFlops(wiring.Component):
         return m
 
 
+class PartlyConstant(wiring.Component):
+    """A signal of which some bits are constant and others come from a switch."""
+
+    kind: In(2)
+    o: Out(data.StructLayout({"rows": 5, "base": 8, "spare": 3}))
+
+    def elaborate(self, platform):
+        m = Module()
+        word = Signal(self.o.shape())
+        m.d.comb += word.rows.eq(1)
+        with m.Switch(self.kind):
+            with m.Case(0):
+                m.d.comb += word.base.eq(0x21)
+            with m.Default():
+                m.d.comb += word.base.eq(self.kind)
+        m.d.sync += self.o.eq(word)
+        return m
+
+
 class Echo(wiring.Component):
     """A stream register; `fault` breaks the stream rule."""
 
@@ -291,3 +310,9 @@ def test_backdoor_reaches_memories_of_submodules():
 def test_free_running_speed(two_flops):
     result = run(two_flops, BENCH, testcase="free_run", inputs={"cycles": 100_000})
     print(f"{result.outputs['rate']:.0f} cycles/s")
+
+
+def test_constant_bits_of_a_signal():
+    verilog = to_verilog(PartlyConstant(), top="partly_constant", header={})
+    assert "constant_trigger_0" in verilog, "the case is no longer written as it was"
+    run(build(verilog, "partly_constant"), BENCH, testcase="constant_bits")

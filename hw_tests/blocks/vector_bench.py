@@ -71,13 +71,13 @@ async def cases(dut: Any) -> None:
             if key.startswith("set."):
                 getattr(dut, prefix + key.removeprefix("set.")).value = value
         for level in (1, 0):
-            for port in mine["pulse"].tolist():
+            for port in mine.get("pulse", []):
                 getattr(dut, prefix + port).value = level
             await ClockCycles(dut.clk, 1)
         for kind in ("load.", "in."):
             used = [key for key in mine if key.startswith(kind)]
             for key in used:
-                if key.removeprefix("in.") in mine["late"].tolist():
+                if key.removeprefix("in.") in mine.get("late", []):
                     await ClockCycles(dut.clk, LATE)
                 source = sources[key.removeprefix(kind)]
                 source.accepted.clear()  # transfers of `load` do not count

@@ -285,7 +285,6 @@ def test_addresses_of_runs_that_follow_each_other():
         address = (run["base"][of] + token * run["stride"][of]) % (1 << 40)
         wanted.append(to_bytes(shapes["rows"], {"address": address, "length": run["length"][of]}))
         given |= {f"{n}.pause_in": pause, f"{n}.pause_out": pause}
-        given[f"{n}.pulse"] = np.array([], dtype=np.str_)
         given |= {f"{n}.in.run": to_bytes(shapes["run"], run), f"{n}.count.rows": len(row)}
     module = "hw_tests.blocks.vector_bench"
     got = sim.run(simulator(CONFIGS["tiny"]), module, seed=seed, inputs=given).outputs

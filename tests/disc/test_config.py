@@ -107,7 +107,7 @@ def test_broken_toml(tmp_path: Path) -> None:
 def test_derived_sizes_of_edge() -> None:
     edge = preset("edge")
     assert (edge.bank_bits, edge.local_bits, edge.column_bits) == (4, 6, 10)
-    assert (edge.max_beats, edge.query_words) == (3, 768)
+    assert (edge.max_beats, edge.query_words) == (3, 2048)
     assert (edge.mask_words_per_row, edge.mask_lines) == (2, 512)
     assert edge.peak_tops == pytest.approx(2 * 16 * 24 * 4 * 500e6 / 1e12)
     assert edge.dram.peak_gb_per_s == pytest.approx(51.2)
