@@ -25,7 +25,8 @@ async def programs(dut: Any) -> None:
     `n.hash`, `n.pauses` (of reads, of writes), `n.latency` (least and most of reads, of writes) and
     `n.most` cycles.
     Outputs, by case: `image`, `error` (code and index), and of the array queue's commands `starts`,
-    `ends`, `engine` (cycles in which it is busy), `data` and `space` (cycles of waiting).
+    `ends`, `engine` (cycles in which it is busy), `data` and `space` (cycles of waiting) and
+    `stalled` (cycles in which memory does not take a write).
     """
     given = inputs()
     config = CoreConfig.model_validate_json(given["config"])
@@ -55,8 +56,10 @@ async def programs(dut: Any) -> None:
             await edge
             if dut.begun.value:
                 starts.append(now())
-                counts.append([0, 0, 0])
+                counts.append([0, 0, 0, 0])
             if len(ends) < len(starts):
+                stalled = dut.write__request__valid.value and not dut.write__request__ready.value
+                counts[-1][3] += int(stalled)
                 for i, name in enumerate(("engine_busy", "waiting_data", "waiting_space")):
                     counts[-1][i] += int(getattr(dut, name).value)
             if dut.complete.value:
@@ -65,7 +68,7 @@ async def programs(dut: Any) -> None:
                 break
         else:
             raise AssertionError(f"case {n}: {len(ends)} of {len(starts)} commands complete")
-        engine, data, space = np.array(counts, np.int64).reshape(-1, 3).T
+        engine, data, space, stalled = np.array(counts, np.int64).reshape(-1, 4).T
         result |= {
             f"{n}.image": np.frombuffer(bytes(image), np.uint8),
             f"{n}.error": np.array([int(dut.error.value), int(dut.error_index.value)]),
@@ -74,5 +77,6 @@ async def programs(dut: Any) -> None:
             f"{n}.engine": engine,
             f"{n}.data": data,
             f"{n}.space": space,
+            f"{n}.stalled": stalled,
         }
     outputs(**result)

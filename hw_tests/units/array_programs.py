@@ -20,9 +20,12 @@ from disc.program import (
     LoadList,
     LoadMasks,
     LoadRows,
+    LoadTable,
     MaskMode,
     Mlp,
     Norm,
+    Project,
+    ProjectEpilogue,
     Queue,
     StoreMasks,
     sizes,
@@ -104,6 +107,108 @@ class ArrayScenes(Scenes):
         if making:
             commands.append(StoreMasks(**masks | {"columns": counts[1]}))
         return emit_all(*commands)
+
+    def _whole_list(self, buffer: int, rows: int) -> LoadList:
+        """The tokens 0 to `rows - 1`, in this order; or none."""
+        tokens = self.put("all", [rows, *range(rows)], "<u4", "lists")
+        return LoadList(
+            list=buffer, dram=tokens.address, first=0, rows=max(1, rows), tokens=max(1, rows)
+        )
+
+    def cleared(self) -> Emit:
+        """A mask that is made afresh from no rows, and used."""
+        width = min(self.width, self.config.array.lanes)
+        columns, rows = self.config.array.banks + 1, 3
+        source = self.noise("operands", rows * width, "activations")
+        masks = {"list": 1, "rows": 1, "columns": columns, "slot": 2, "single": 1}
+        masks["dram"] = self.noise("hot", sizes.mask_row_bytes(columns, self.config), "masks")
+        masks["dram"] = masks["dram"].address
+        loads = {"list": 1, "rows": rows, "dram": source.address, "stride": width, "width": width}
+        dot, axpy = self.two_bases(columns, (width, width))
+        constants, load_constants = self.constants(columns)
+        table = self.put("gelu", self.rng.integers(-128, 128, 256), "<i1", "constants")
+        kind = f"<i{sizes.accumulator_bytes(self.config)}"
+        mlp = {
+            "rows": rows,
+            "row_base": 0,
+            "width": width,
+            "columns": columns,
+            "dot_base": dot,
+            "axpy_base": axpy,
+            "out_width": width,
+            "constants": constants,
+            "slot": 2,
+            "bias": self.put("bias", self.rng.integers(-99, 99, width), kind, "constants").address,
+            "gate": self.vectors(1, width).address,
+            "dram": self.x.address,
+            "stride": 2 * self.width,
+        }
+        return emit_all(
+            self._whole_list(0, 0),
+            self._whole_list(1, rows),
+            LoadRows(**loads, base=0),
+            self.columns(columns, width, dot),
+            self.columns(columns, width, axpy),
+            load_constants,
+            LoadTable(dram=table.address),
+            LoadMasks(**masks),
+            Mlp(**mlp, list=1, mode=MaskMode.MASKED),
+            Mlp(**mlp, list=0, mode=MaskMode.GENERATE),
+            Mlp(**mlp, list=1, mode=MaskMode.MASKED),
+            Mlp(**mlp, list=0, mode=MaskMode.GENERATE, fresh=1, threshold=3),
+            Mlp(**mlp, list=1, mode=MaskMode.MASKED),
+        )
+
+    def even(self, columns: int, width: int, rows: int) -> Emit:
+        """Commands of equal work whose results end in every way, on rows that are all there."""
+        load_list = self._whole_list(0, rows)
+        source = self.noise("operands", rows * width, "activations")
+        load_rows = LoadRows(
+            list=0, rows=rows, dram=source.address, stride=width, width=width, base=0
+        )
+        k, v = self._keys(columns, width)
+        constants, load_constants = self.constants(columns)
+        table = self.put("gelu", self.rng.integers(-128, 128, 256), "<i1", "constants")
+        bias = self.noise("bias", width * sizes.accumulator_bytes(self.config), "constants")
+        self.fills.append(lambda image: image.put(bias, np.zeros(bias.size), "u1"))
+        states = self.noise("states", rows * sizes.state_bytes(self.config, width), "partial sums")
+        sums = self.noise("sums", rows * width * 8, "partial sums")
+        out = self.noise("out", 2 * rows * max(columns, width), "activations")
+        both = {"list": 0, "rows": rows, "row_base": 0, "width": width, "columns": columns}
+        both |= {"dot_base": k.base, "dram": out.address, "stride": 2 * max(columns, width)}
+        attend = {
+            **both,
+            "mode": MaskMode.DENSE,
+            "axpy_base": v.base,
+            "score_multiplier": 1 << 12,
+            "score_shift": 20,
+            "output_multiplier": 1 << 12,
+            "output_shift": 12,
+            "partial": states.address,
+        }
+        mlp = {
+            **both,
+            "mode": MaskMode.DENSE,
+            "axpy_base": v.base,
+            "out_width": width,
+            "constants": constants,
+            "partial": sums.address,
+            "bias": bias.address,
+            "gate": self.vectors(1, width).address,
+        }
+        project = {**both, "constants": constants, "first_column": 0}
+        gate = self.vectors(1, columns).address
+        return emit_all(
+            load_list,
+            load_rows,
+            k,
+            v,
+            load_constants,
+            LoadTable(dram=table.address),
+            *(Attend(**attend, first=f, last=n) for f, n in ((1, 1), (1, 0), (0, 0), (0, 1))),
+            *(Mlp(**mlp, first=f, last=n) for f, n in ((1, 1), (1, 0), (0, 0), (0, 1))),
+            *(Project(**project, epilogue=e, gate=gate) for e in ProjectEpilogue),
+        )
 
     def emit(self, builder: Builder, command: Any) -> None:
         """Emit a command, or what stands for it here."""

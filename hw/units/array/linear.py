@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In
+from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
 from disc.program import Mlp, Project, ProjectEpilogue
@@ -34,8 +34,8 @@ class LinearPath(wiring.Component):
         Quasi-static.
     project, mlp : In
         Quasi-static: the command, by `is_project` and `is_mlp`.
-    loaded : In
-        The vectors are there.
+    there, taken : In, Out
+        As of `VectorLoader`.
     shift : In
     multipliers, biases : In, streams
         As of `GateResidual`.
@@ -60,7 +60,8 @@ class LinearPath(wiring.Component):
                 "mlp": In(CommandLayout(Mlp, config)),
                 "is_project": In(1),
                 "is_mlp": In(1),
-                "loaded": In(1),
+                "there": In(1),
+                "taken": Out(1),
                 "shift": gate["shift"],
                 "multipliers": gate["multipliers"],
                 "biases": gate["biases"],
@@ -113,14 +114,17 @@ class LinearPath(wiring.Component):
             wiring.connect(m, wiring.flipped(outer), inner)
         wiring.connect(m, gate.o, wiring.flipped(self.gated))
         wiring.connect(m, gate.sums, wiring.flipped(self.partial))
-        m.d.comb += gate.shift.eq(self.shift)
+        m.d.comb += [
+            gate.shift.eq(self.shift),
+            self.taken.eq(gate.acc.valid & gate.acc.ready),
+        ]
         with m.If(self.is_project):
             m.d.comb += [gate.channels.eq(project.columns), gate.gate.eq(1)]
             with m.If(gates):
                 m.d.comb += [
                     gate.acc.payload.eq(requantiser.o.payload.data),
-                    gate.acc.valid.eq(requantiser.o.valid & self.loaded),
-                    requantiser.o.ready.eq(gate.acc.ready & self.loaded),
+                    gate.acc.valid.eq(requantiser.o.valid & self.there),
+                    requantiser.o.ready.eq(gate.acc.ready & self.there),
                 ]
             with m.Else():
                 m.d.comb += [
@@ -135,7 +139,7 @@ class LinearPath(wiring.Component):
                 gate.add_bias.eq(mlp.last),
                 gate.gate.eq(mlp.last),
                 gate.acc.payload.eq(self.sums.payload.data),
-                gate.acc.valid.eq(self.sums.valid & self.is_mlp & self.loaded),
-                self.sums.ready.eq(gate.acc.ready & self.is_mlp & self.loaded),
+                gate.acc.valid.eq(self.sums.valid & self.is_mlp & self.there),
+                self.sums.ready.eq(gate.acc.ready & self.is_mlp & self.there),
             ]
         return m

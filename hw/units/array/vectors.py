@@ -42,8 +42,9 @@ class VectorLoader(wiring.Component):
     shift : Out
     multipliers, biases : Out, streams of `GateWord`, `BiasWord`
         Always taken.
-    loaded : Out
-        All is in place.
+    there, taken : Out, In
+        What belongs to the next word is in place, and the word is taken: words of the first row
+        need not wait for the last of the vectors.
     """
 
     def __init__(self, config: CoreConfig):
@@ -62,7 +63,8 @@ class VectorLoader(wiring.Component):
                 "shift": Out(SHIFT_BITS),
                 "multipliers": Out(stream.Signature(GateWord(config))),
                 "biases": Out(stream.Signature(BiasWord(config))),
-                "loaded": Out(1),
+                "there": Out(1),
+                "taken": In(1),
             }
         )
 
@@ -70,13 +72,16 @@ class VectorLoader(wiring.Component):
         m = Module()
         config, lanes = self.config, self.config.vector.lanes
         acc_bytes, acc_bits = sizes.accumulator_bytes(config), config.number.accumulator_bits
-        count = Signal(2)
+        count, loaded = Signal(2), Signal()
         asked, came = Signal(2), Signal(2)
+        word = Signal(self.multipliers.payload.address.shape())
+        used = Signal.like(word)
         row = self.runs.payload
         m.d.comb += [
             self.runs.valid.eq(asked != count),
             row.rows.eq(1),
-            self.loaded.eq(came == count),
+            loaded.eq(came == count),
+            self.there.eq(loaded | ((came + 1 == count) & (used < word))),
         ]
         with m.Switch(asked):
             with m.Case(0):
@@ -89,9 +94,9 @@ class VectorLoader(wiring.Component):
             with m.Default():
                 m.d.comb += [row.base.eq(self.bias), row.length.eq(self.channels * acc_bytes)]
 
+        m.d.sync += used.eq(used + (self.taken & ~loaded))
         raw, last = self.i.payload.data.as_value(), self.i.payload.last
         pieces = acc_bytes // sizes.VECTOR_BYTES
-        word = Signal(self.multipliers.payload.address.shape())
         piece = Signal(range(pieces))
         complete = Signal()
         held = [Signal(8 * self._size, name=f"piece_{n}") for n in range(pieces)]
@@ -126,5 +131,5 @@ class VectorLoader(wiring.Component):
         with m.If(self.runs.valid & self.runs.ready):
             m.d.sync += asked.eq(asked + 1)
         with m.If(self.begin):
-            m.d.sync += [asked.eq(0), came.eq(0), count.eq(2 + self.add_bias)]
+            m.d.sync += [asked.eq(0), came.eq(0), used.eq(0), count.eq(2 + self.add_bias)]
         return m
