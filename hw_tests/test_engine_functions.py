@@ -199,3 +199,25 @@ def test_without_rows_nothing_becomes_hot(fresh: bool) -> None:
     (got,) = simulate(ENGINES["tiny"], [replace(item, q=item.q[:0], command=command, mask=before)])
     np.testing.assert_array_equal(got.mask, before & (not fresh))
     assert (got.counters.rows, got.counters.dot, got.counters.axpy) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("columns", [5, 200], ids=["one line", "two lines"])
+def test_a_fresh_command_forgets_the_columns_of_the_last(columns: int) -> None:
+    config = ENGINES["tiny"]
+    item = large(config, Function.GELU, rows=2)
+    item = replace(item, k=item.k[:columns], v=item.v[:columns], constants=item.constants[:columns])
+    nothing = np.zeros((1, columns), dtype=bool)
+    items = []
+    for threshold, fresh in ((0, True), (1 << 20, True), (1 << 20, False)):
+        command = replace(
+            item.command,
+            mode=MaskMode.GENERATE,
+            columns=columns,
+            fresh=fresh,
+            threshold=threshold,
+        )
+        items.append(replace(item, command=command, mask=nothing))
+    all_hot, none, still_none = simulate(config, items)
+    assert all_hot.mask.mean() > 0.9
+    assert not none.mask.any()
+    assert not still_none.mask.any()
