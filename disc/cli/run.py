@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from disc.cli.common import (
     CheckpointOption,
     ConfigOption,
     JsonOption,
     SeedOption,
+    console,
     print_json,
     print_table,
     progress,
@@ -65,14 +67,15 @@ def register(app: typer.Typer) -> None:
         the integer golden core.  Exit status 1 if anything differs.
 
         `array`: share of all cycles in which the multipliers worked, imbalance of banks deducted;
-        `array_...` says where the others went (docs/architecture.md, Counters).
+        `array_...` says where the others went (docs/architecture.md, Counters).  The
+        second table has the same for each kind of command, from its start to its end.
         """
         from disc.output import writable_directory, write_files
         from golden.plotting import FORMATS, rendered
         from hw_tests.core.plot import plot_cycles
         from hw_tests.core.simulate import CoreJob, build_core, simulate
         from hw_tests.core.trained import trained_step
-        from hw_tests.core.utilisation import utilisation
+        from hw_tests.core.utilisation import by_command, utilisation
 
         chosen = load(config)
         suffix = plot.suffix.removeprefix(".") if plot else ""
@@ -118,7 +121,15 @@ def register(app: typer.Typer) -> None:
                 "of the time"
             )
             write_files({plot: rendered(plot_cycles(result.counters, finding), suffix)})
+        kinds = by_command(result, step.program)
         if as_json:
-            print_json(report | {"counters": result.counters})
-        else:
-            print_table("A step on the complete core", report)
+            print_json(report | {"by_command": kinds, "counters": result.counters})
+            return
+        print_table("A step on the complete core", report)
+        table = Table(title="Commands", title_justify="left")
+        for name in ("command", "number", "cycles", "array", "balance"):
+            table.add_column(name, justify="left" if name == "command" else "right")
+        for name, own in kinds.items():
+            shares = [f"{own[k]:.2%}" if k in own else "" for k in ("array", "balance")]
+            table.add_row(name, f"{own['commands']:,}", f"{own['cycles']:,}", *shares)
+        console.print(table)

@@ -13,6 +13,7 @@ from cocotb.triggers import First, RisingEdge, Timer
 from disc.config import CoreConfig, loads
 from disc.program import Queue
 from hw.counters import CoreCounters
+from hw.engine import EngineCounters
 from hw.hash import matrix_layout
 from hw_tests.core.dram import Traffic
 from hw_tests.lib import CLOCK_NS, decode, encode, start
@@ -36,11 +37,13 @@ async def programs(dut: Any) -> None:
         outputs(**{f"{n}.{name}": value for name, value in results.items()})
 
 
-async def _watch(dut: Any, seen: list[tuple[int, int]]) -> None:
-    """Note when queues begin and end commands."""
+async def _watch(dut: Any, seen: list[tuple[int, ...]]) -> None:
+    """Note when queues begin and end commands, and what the engine has counted by then."""
+    layout, engine = CoreCounters(), dict(EngineCounters())
     while True:
         await dut.running.value_change
-        seen.append((now(), int(dut.running.value)))
+        counted = decode(layout, int(dut.counters.value))["engine"]
+        seen.append((now(), int(dut.running.value), *(counted[name] for name in engine)))
 
 
 async def _pulse(dut: Any, name: str) -> None:
@@ -87,7 +90,8 @@ async def _run(
         "state": np.array([int(dut.error.value), int(dut.error_index.value)]),
         "counters": np.frombuffer(counters, np.uint8),
         "seconds": seconds,
-        "running": np.array(seen, np.int64).reshape(-1, 2) - [begun, 0],
+        "running": np.array(seen, np.int64).reshape(-1, 2 + len(dict(EngineCounters()))),
+        "begun": begun,
     }
     loaded.unlink()
     saved.unlink()

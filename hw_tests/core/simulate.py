@@ -15,6 +15,7 @@ from disc.program.encoding import WORD_BYTES, pack
 from disc.verilog import to_verilog
 from hw.control.layouts import ProgramError
 from hw.counters import CoreCounters
+from hw.engine import EngineCounters
 from hw_tests.core.dram import DRAM_VERILOG
 from hw_tests.core.system import CoreSystem
 from hw_tests.lib import decode
@@ -52,6 +53,8 @@ class CoreResult:
     """As in `CoreCounters`."""
     spans: NDArray[np.int64]
     """[commands, 2] cycle in which a command started, and in which it was done; -1: never."""
+    engine: dict[int, dict[str, int]]
+    """What the engine counted in each command of the array queue, by its index."""
     seconds: float
     """Wall-clock time of the simulation."""
 
@@ -119,7 +122,7 @@ def simulate(
     for n, job in enumerate(jobs):
         out = {
             name: result.outputs[f"{n}.{name}"]
-            for name in ("image", "state", "counters", "seconds", "running")
+            for name in ("image", "state", "counters", "seconds", "running", "begun")
         }
         raw = int.from_bytes(out["counters"].tobytes(), "little")
         found.append(
@@ -128,17 +131,20 @@ def simulate(
                 ProgramError(int(out["state"][0])),
                 int(out["state"][1]),
                 decode(CoreCounters(), raw),
-                _spans(job.program, out["running"]),
+                *_seen(job.program, out["running"], int(out["begun"])),
                 float(out["seconds"]),
             )
         )
     return found
 
 
-def _spans(program: Program, running: NDArray[np.int64]) -> NDArray[np.int64]:
+def _seen(
+    program: Program, running: NDArray[np.int64], begun: int
+) -> tuple[NDArray[np.int64], dict[int, dict[str, int]]]:
     """Give what was seen of the queues to their commands, which they execute in order."""
     spans = np.full((len(program.commands), 2), -1)
     before = np.concatenate([[0], running[:-1, 1]])
+    engine: dict[int, dict[str, int]] = {}
     for queue in Queue:
         now, last = (values >> queue & 1 for values in (running[:, 1], before))
         indices = [
@@ -147,6 +153,11 @@ def _spans(program: Program, running: NDArray[np.int64]) -> NDArray[np.int64]:
             if queue == command.QUEUE and not isinstance(command, Fence)
         ]
         for side, edge in enumerate((now & ~last, last & ~now)):
-            cycles = running[edge.astype(bool), 0]
-            spans[indices[: len(cycles)], side] = cycles
-    return spans
+            at = running[edge.astype(bool)]
+            spans[indices[: len(at)], side] = at[:, 0] - begun
+        if queue == Queue.ARRAY:
+            # `at` is that of the ends.
+            counted = np.diff(at[:, 2:], axis=0, prepend=0).tolist()
+            for i, row in zip(indices, counted, strict=False):
+                engine[i] = dict(zip(dict(EngineCounters()), row, strict=True))
+    return spans, engine

@@ -7,9 +7,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from disc.config import CoreConfig
-from disc.program import Queue
+from disc.program import Attend, MaskMode, Mlp, Program, Queue
+from hw_tests.core.simulate import CoreResult
 
-__all__ = ["ArrayCycles", "QueueCycles", "array_cycles", "queue_cycles", "utilisation"]
+__all__ = [
+    "ArrayCycles",
+    "QueueCycles",
+    "array_cycles",
+    "by_command",
+    "queue_cycles",
+    "utilisation",
+]
 
 
 @dataclass(frozen=True)
@@ -105,3 +113,30 @@ def utilisation(counters: Mapping[str, Any], config: CoreConfig) -> dict[str, An
         "bus_read": counters["read_words"] / cycles,
         "bus_write": counters["write_words"] / cycles,
     }
+
+
+def by_command(result: CoreResult, program: Program) -> dict[str, dict[str, float]]:
+    """Return what commands of each kind took; masked attention apart from dense.
+
+    Of the array's commands: `array`, the cycles in which the multipliers worked over those
+    between start and end, imbalance deducted; and `balance`, kept columns over places.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for index, command in enumerate(program.commands):
+        start, end = result.spans[index].tolist()
+        if start < 0:
+            continue
+        sparse = isinstance(command, Attend | Mlp) and command.mode != MaskMode.DENSE
+        name = f"{command.NAME}, {command.mode.name}" if sparse else command.NAME
+        own = found.setdefault(name, {"commands": 0, "cycles": 0})
+        own["commands"] += 1
+        own["cycles"] += end - start
+        for key, value in result.engine.get(index, {}).items():
+            key = "in_engine" if key == "cycles" else key
+            own[key] = own.get(key, 0) + value
+    for own in found.values():
+        if "kept" in own:
+            places = own["kept"] + own["imbalance"]
+            own["balance"] = own["kept"] / places if places else 1.0
+            own["array"] = (own["dot"] + own["axpy"]) * own["balance"] / own["cycles"]
+    return found
