@@ -12,7 +12,10 @@ from test_cli import DISC
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SLOW = re.compile(r"disc (hashes|balance|calibrate|inspect|quality)|crosscheck .*--config (edge|server)")
+SLOW = re.compile(
+    r"disc (hashes|balance|calibrate|inspect|quality)|crosscheck .*--config (edge|server)"
+    r"|run .*(dense|1024)"
+)
 
 
 def commands() -> list[str]:
@@ -36,6 +39,7 @@ def test_there_are_commands() -> None:
     ],
 )
 def test_command_runs(command: str, tmp_path: Path) -> None:
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
     done = subprocess.run(
         [*DISC, *shlex.split(command)[1:]],
         cwd=tmp_path,
