@@ -9,12 +9,21 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from disc.cli.common import ConfigOption, JsonOption, SeedOption, console, print_json, progress
+from disc.cli.common import (
+    ConfigOption,
+    JsonOption,
+    SeedOption,
+    console,
+    print_json,
+    print_table,
+    progress,
+)
 from disc.cli.estimate import print_report, report_for
 from disc.config import load
 from disc.output import writable_directory, write_files
 
 _KEYS = ("mismatches", "cycles", "ideal_cycles", "utilisation", "density")
+_LAYER = slice(2, 3)
 _RUNS = {"mask made (step 10)": 10, "mask reused (step 12)": 12}
 
 
@@ -32,10 +41,14 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Trained model to Verilog to Verilator and back, then a first whole-network estimate.
 
-        Runs one attention head of the shipped model on the RTL in two steps, one that is dense and
-        makes a sparsity mask and one that reuses it, compares both with the integer golden core to
-        the bit, and estimates DiT-XL/2 at 512 px on the server preset, dense and sparse.
+        Runs a whole transformer block of the shipped model on the complete core, a quarter of its
+        tokens under masks, and one attention head on the engine in two steps, one that is dense and
+        makes a sparsity mask and one that reuses it; compares all with the integer golden core to
+        the bit; and estimates DiT-XL/2 at 512 px on the server preset, dense and sparse.
         """
+        from golden.plotting import rendered
+        from hw_tests.core.measure import run_step
+        from hw_tests.core.plot import plot_cycles
         from hw_tests.crosscheck import crosscheck
         from hw_tests.crosscheck_plot import plot_head
         from sim_models.estimate import Step, plot_latency
@@ -45,15 +58,20 @@ def register(app: typer.Typer) -> None:
         runs = {}
         with progress() as shown:
             task = shown.add_task("")
+
+            def tell(text: str) -> None:
+                shown.update(task, description=text)
+
+            block = run_step(chosen, "both", layers=_LAYER, seed=seed, tell=tell)
+            finding = (
+                f"a block on the core: multipliers work {block.report['array']:.1%} of the time"
+            )
+            picture = rendered(plot_cycles(block.result.counters, finding), "png")
+            write_files({out / "block.png": picture})
             for name, step in _RUNS.items():
-                runs[name] = crosscheck(
-                    chosen,
-                    step=step,
-                    seed=seed,
-                    tell=lambda text: shown.update(task, description=text),
-                )
+                runs[name] = crosscheck(chosen, step=step, seed=seed, tell=tell)
                 plot_head(runs[name], out / f"head_step_{step}.png")
-            shown.update(task, description="estimating DiT-XL/2")
+            tell("estimating DiT-XL/2")
             reused = runs["mask reused (step 12)"]
             server = load("server")
             dense = report_for(server, "dit-xl-2", 512, Step(cfg=True))
@@ -64,6 +82,7 @@ def register(app: typer.Typer) -> None:
         report: dict[str, Any] = {key: reused.report[key] for key in _KEYS}
         report["mismatches"] = sum(run.report["mismatches"] for run in runs.values())
         report |= {
+            "block": block.report,
             "runs": {name: run.report for name, run in runs.items()},
             "estimate": {
                 "dense": dense.to_json()["total"],
@@ -74,13 +93,19 @@ def register(app: typer.Typer) -> None:
         if as_json:
             print_json(report)
         else:
-            _print(runs, dense, sparse)
+            _print(block.report, runs, dense, sparse)
             console.print(f"plots and report.json in {out}")
         if report["mismatches"]:
             raise typer.Exit(1)
 
 
-def _print(runs: dict[str, Any], dense: Any, sparse: Any) -> None:
+def _print(block: dict[str, Any], runs: dict[str, Any], dense: Any, sparse: Any) -> None:
+    shown = ("commands", "equal_to_golden", "cycles", "array", "balance", "busy_array")
+    print_table(
+        f"{block['checkpoint']}, block {_LAYER.start}: program on the complete core "
+        f"({block['config']}), a quarter of the tokens, kept columns",
+        {name: block[name] for name in shown},
+    )
     first = next(iter(runs.values())).report
     table = Table(
         title=f"{first['checkpoint']}, layer {first['layer']}, head {first['head']}: "

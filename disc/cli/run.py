@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -72,10 +72,8 @@ def register(app: typer.Typer) -> None:
         """
         from disc.output import writable_directory, write_files
         from golden.plotting import FORMATS, rendered
+        from hw_tests.core.measure import run_step
         from hw_tests.core.plot import plot_cycles
-        from hw_tests.core.simulate import CoreJob, build_core, simulate
-        from hw_tests.core.trained import trained_step
-        from hw_tests.core.utilisation import by_command, utilisation
 
         chosen = load(config)
         suffix = plot.suffix.removeprefix(".") if plot else ""
@@ -84,46 +82,30 @@ def register(app: typer.Typer) -> None:
         if plot:
             writable_directory(plot.parent)
         with progress() as shown:
-            task = shown.add_task("golden model and program")
-            layers = slice(None) if layer is None else slice(layer, layer + 1)
-            step = trained_step(
+            task = shown.add_task("")
+            measured = run_step(
                 chosen,
                 kind,
                 checkpoint=checkpoint,
-                layers=layers,
+                layers=slice(None) if layer is None else slice(layer, layer + 1),
                 fraction=fraction,
                 alpha=alpha,
                 hot=hot,
                 seed=seed,
+                latency=latency,
+                stall=stall,
+                tell=lambda text: shown.update(task, description=text),
             )
-            shown.update(task, description="building the simulator")
-            built = build_core(chosen)
-            shown.update(task, description=f"simulating {len(step.program.commands):,} commands")
-            job = CoreJob(step.program, step.dram, latency, 0, stall)
-            (result,) = simulate(chosen, [job], built=built, seed=seed, most_cycles=1 << 30)
-        if result.error:
-            raise AssertionError(
-                f"the program stopped at command {result.error_index}: {result.error.name}"
-            )
-        step.require(result.dram)
-        report: dict[str, Any] = {
-            "config": chosen.name,
-            "checkpoint": checkpoint,
-            "kind": kind,
-            "commands": len(step.program.commands),
-            "equal_to_golden": True,
-            **utilisation(result.counters, chosen),
-            "simulated_cycles_per_second": result.counters["cycles"] / result.seconds,
-        }
+        report, kinds = measured.report, measured.by_command
         if plot:
             finding = (
                 f"{checkpoint}, {kind}, {chosen.name}: multipliers work {report['array']:.1%} "
                 "of the time"
             )
-            write_files({plot: rendered(plot_cycles(result.counters, finding), suffix)})
-        kinds = by_command(result, step.program)
+            picture = rendered(plot_cycles(measured.result.counters, finding), suffix)
+            write_files({plot: picture})
         if as_json:
-            print_json(report | {"by_command": kinds, "counters": result.counters})
+            print_json(report | {"by_command": kinds, "counters": measured.result.counters})
             return
         print_table("A step on the complete core", report)
         table = Table(title="Commands", title_justify="left")
