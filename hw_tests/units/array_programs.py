@@ -128,6 +128,10 @@ class ArrayScenes(Scenes):
         constants, load_constants = self.constants(columns)
         table = self.put("gelu", self.rng.integers(-128, 128, 256), "<i1", "constants")
         kind = f"<i{sizes.accumulator_bytes(self.config)}"
+        # Neither nothing nor saturated: whatever is hot shows.
+        gate = self.add("gate", sizes.HEADER_BYTES + 2 * width, BufferKind.INPUT, "vectors")
+        multipliers = np.full(width, 1 << 12)
+        self.fills.append(lambda image: image.put_vectors(gate, 17, multipliers))
         mlp = {
             "rows": rows,
             "row_base": 0,
@@ -139,7 +143,7 @@ class ArrayScenes(Scenes):
             "constants": constants,
             "slot": 2,
             "bias": self.put("bias", self.rng.integers(-99, 99, width), kind, "constants").address,
-            "gate": self.vectors(1, width).address,
+            "gate": gate.address,
             "dram": self.x.address,
             "stride": 2 * self.width,
         }
