@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -72,7 +72,8 @@ class ArrayUnit(wiring.Component):
     o, sums, dots : In, streams of `ResultWord`, `SumWord`, `DotGroup`
     engine_busy : In
     waiting_data : Out
-        A command is in progress, no write waits for memory, and no word is there to be written.
+        No write waits for memory, and what the engine offers is not taken, because vectors,
+        states or rows that belong to it are not there.
     waiting_space : Out
         A write is offered to memory, which does not take it.
     """
@@ -169,12 +170,14 @@ class ArrayUnit(wiring.Component):
             port.request.valid & ~port.request.ready
             for port in (self.write_result, self.write_keep)
         ]
-        offered = [writer.i.valid for writer in writers]
+        stuck = [one.valid & ~one.ready for one in (self.o, self.sums, self.dots)]
+        missing = [
+            getattr(planner, name).wanted & ~self._moves[name].o.valid for name in ("state", "side")
+        ]
+        missing.append(planner.vectors & ~vectors.there)
         m.d.comb += [
             self.waiting_space.eq(blocked[0] | blocked[1]),
-            self.waiting_data.eq(
-                control.running & ~self.waiting_space & ~(offered[0] | offered[1])
-            ),
+            self.waiting_data.eq(Cat(stuck).any() & Cat(missing).any() & ~self.waiting_space),
         ]
 
     def _connect_rows(self, m):
