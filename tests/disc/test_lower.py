@@ -240,7 +240,7 @@ def test_networks_too_large_to_hold() -> None:
     plan, program = lowered(EDGE, shape, StepKind(2048), tokens=False)
     found = count(program, plan.layout, EDGE)
     assert [t.count for t in plan.keys] == [1024, 1024]
-    assert found.commands["attend"] == 16 * 2 * 2048 // 128
+    assert found.commands["attend"] == 16 * 2 * 2048 // EDGE.memory.query_rows
     assert found.read["weights"] >= 1152 * 1152 * 4 + 2 * 1152 * 4608
     products = 2048 * (4 * 1152**2 + 2 * 1152 * 4608) + 2 * 2048**2 * 1152
     assert found.array_cycles * EDGE.macs_per_core == products

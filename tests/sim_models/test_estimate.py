@@ -81,7 +81,7 @@ def test_product_shared_by_rows_reads_weights_again_for_each_tile_of_rows():
     # 72 column groups do not divide into 16 cores, 256 rows do.  A row is 48 words; 384 query
     # words hold 8 of a core's 16 rows.
     weights, inputs, outputs = 1152 * (1152 + 4), 256 * 1152, 256 * 1152
-    chip = config(cores=16, memory__query_rows=128, dram__channels=16)
+    chip = config(cores=16, memory__row_words=384, dram__channels=16)
     op = find(run(chip=chip)[0], "self.out")
     assert (op.mapping, op.bytes) == ("rows", 28 * (2 * weights + inputs + outputs))
     assert op.array_cycles == 28 * 16 * 72 * 48
