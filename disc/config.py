@@ -305,6 +305,12 @@ class CoreConfig(Section):
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
+    def model_copy(self, **options: Any) -> CoreConfig:
+        """Copy, with other fields if `update` says so; the copy has a digest of its own."""
+        copy = super().model_copy(**options)
+        copy.__dict__.pop("digest", None)
+        return copy
+
     # -- TOML ----------------------------------------------------------------------------------
 
     def to_toml(self) -> str:

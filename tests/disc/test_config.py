@@ -146,3 +146,10 @@ def test_every_valid_command_fits_its_fields(config: configs.CoreConfig) -> None
     command.validate(config)
     for name, bits in FuseCommand.widths(config).items():
         assert 0 <= command.encode()[name] < 1 << bits, name
+
+
+def test_a_changed_copy_has_its_own_digest() -> None:
+    tiny = preset("tiny")
+    before = tiny.digest
+    changed = tiny.model_copy(update={"vector": tiny.vector.model_copy(update={"lanes": 8})})
+    assert changed.digest == build(changed.model_dump()).digest != before
