@@ -97,8 +97,9 @@ def test_blocks(name: str, hot: bool) -> None:
     rng = np.random.default_rng(seed)
     case = Case.random(config, SHAPES[name], seed=seed, hot=hot)
     jobs, wants = [], []
-    for i, (kind, sparsity, fraction) in enumerate(steps(case.plan.shape.tokens, hot=hot)):
-        tokens = draw_rows(case.plan.shape.tokens, fraction, rng)
+    plan = case.plan
+    for i, (kind, sparsity, fraction) in enumerate(steps(plan.shape.tokens, plan.hash, hot=hot)):
+        tokens = draw_rows(plan.shape.tokens, fraction, rng)
         program, image = case.lowered(sparsity, tokens), case.image(tokens)
         jobs.append(CoreJob(program, image.data, **TRAFFIC[i % len(TRAFFIC)]))
         want = execute(program, config, image.data)
@@ -125,7 +126,7 @@ def test_many_more_keys_than_the_banks_hold() -> None:
     case = Case.random(config, shape, seed=seed, hot=True)
     assert shape.tokens >= 4 * config.memory.columns
     jobs, wants, seen = [], [], set()
-    for i, (kind, sparsity, fraction) in enumerate(steps(shape.tokens, hot=True)):
+    for i, (kind, sparsity, fraction) in enumerate(steps(shape.tokens, case.plan.hash, hot=True)):
         rows = draw_rows(shape.tokens, fraction, rng)
         program, image = case.lowered(sparsity, rows), case.image(rows)
         attends = [c for c in program.commands if isinstance(c, Attend)]

@@ -191,6 +191,9 @@ def _lower(group: typer.Typer) -> None:
         ] = None,
         mode: Annotated[Mode, typer.Option(help="Of attention.")] = Mode.dense,
         hot: Annotated[Mode, typer.Option(help="Of the MLP's hidden columns.")] = Mode.dense,
+        fill: Annotated[
+            bool, typer.Option("--fill", help="With generate: fill banks up to the fullest one.")
+        ] = False,
         out: Annotated[
             Path | None,
             typer.Option(help="Directory for program.asm, program.bin and layout.json."),
@@ -211,7 +214,9 @@ def _lower(group: typer.Typer) -> None:
 
         chosen = load(config)
         shape = _shape(model, resolution, tokens, dim, heads, hidden)
-        kind = StepKind(rows or shape.tokens, mode.mask_mode, hot=hot.mask_mode)
+        if fill and mode != Mode.generate:
+            raise ValueError(f"fill: needs mode generate, got {mode}")
+        kind = StepKind(rows or shape.tokens, mode.mask_mode, hot=hot.mask_mode, fill=fill)
         if out is not None:
             writable_directory(out)
         with progress() as shown:

@@ -91,6 +91,7 @@ class _Attention:
                 first=int(t == 0),
                 last=int(last),
                 mark=int(mark),
+                fill=int(self.kind.fill and mode == MaskMode.GENERATE),
                 partial=shared.states.address + state if len(self.keys) > 1 else 0,
                 kept=shared.kept.address + state if mark else 0,
                 **(self._result(head, epilogue) if last else {}),

@@ -81,6 +81,8 @@ class StepKind:
     """GENERATE gives the dense result and keeps what the mask drops; MASKED adds it."""
     hot: MaskMode = MaskMode.DENSE
     """Hidden units: DENSE all, GENERATE all and note the hot ones, MASKED the hot ones."""
+    fill: bool = False
+    """GENERATE fills masks up: each bank keeps as many columns as the fullest one, if it can."""
 
 
 @dataclass(frozen=True)

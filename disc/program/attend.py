@@ -67,6 +67,7 @@ class Attend(Fuse):
     first: int = flag("first tile: no earlier state", default=1)
     last: int = flag("last tile: result; else leave the state in DRAM", default=1)
     mark: int = flag("second pass of GENERATE: `partial` holds the state of the whole rows")
+    fill: int = flag("GENERATE: each bank keeps as many columns as the fullest one, if it can")
     partial: int = address("states of the rows of this list window", align=4, default=0)
     kept: int = address("mark: states of the kept columns", align=4, default=0)
     residual: int = address(
@@ -102,8 +103,9 @@ class Attend(Fuse):
             raise ValueError(
                 f"epilogue: mode {self.mode.name} has {names}, got {self.epilogue.name}"
             )
-        if self.mark and self.mode != MaskMode.GENERATE:
-            raise ValueError(f"mark: needs mode GENERATE, got {self.mode.name}")
+        for field in ("mark", "fill"):
+            if getattr(self, field) and self.mode != MaskMode.GENERATE:
+                raise ValueError(f"{field}: needs mode GENERATE, got {self.mode.name}")
         if self.mode == MaskMode.GENERATE and not self.mark and not (self.first and self.last):
             raise ValueError("mark: GENERATE over several tiles needs it, got 0")
         if sizes.sharing_bytes(config) == 2 and (self.residual | self.residual_stride) & 1:

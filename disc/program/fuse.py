@@ -85,6 +85,8 @@ class FuseCommand:
     """GENERATE: maximum and total come with the rows; only the sums over kept columns leave."""
     fresh: bool = False
     """GELU with GENERATE: forget which columns were hot before."""
+    fill: bool = False
+    """SOFTMAX with GENERATE: banks are filled up with columns of half the threshold."""
 
     @staticmethod
     def widths(config: CoreConfig) -> dict[str, int]:
@@ -113,6 +115,7 @@ class FuseCommand:
             "share": 1,
             "mark": 1,
             "fresh": 1,
+            "fill": 1,
         }
 
     @staticmethod
@@ -206,6 +209,8 @@ class FuseCommand:
             raise ValueError("share, mark: at most one of them, got both")
         if self.fresh and not (making and self.function == Function.GELU):
             raise ValueError(f"fresh: needs GELU and mode GENERATE, got {name}, {self.mode.name}")
+        if self.fill and not (making and self.function == Function.SOFTMAX):
+            raise ValueError(f"fill: needs SOFTMAX and mode GENERATE, got {name}, {self.mode.name}")
 
     def _check_overlap(self, groups: int) -> None:
         dot, axpy = groups * self.beats, groups * self.sum_beats()

@@ -35,7 +35,8 @@ def step_kind(constants: BlockConstants, sparsity: Sparsity, rows: int) -> StepK
     hot = MaskMode.DENSE
     if constants.hot_threshold is not None:
         hot = MaskMode.GENERATE if sparsity.make_hot else MaskMode.MASKED
-    return StepKind(rows, sparsity.mode, sparsity.threshold, sparsity.share_residual, hot)
+    fill = sparsity.mode == MaskMode.GENERATE and sparsity.fill is not None
+    return StepKind(rows, sparsity.mode, sparsity.threshold, sparsity.share_residual, hot, fill)
 
 
 def put_constants(memory: BlockMemory, image: Image, constants: BlockConstants) -> None:

@@ -125,7 +125,8 @@ def attend(c: Attend, m: Memory) -> None:
     if c.mode == MaskMode.GENERATE:
         own = tokens - c.first_column if c.diagonal else None
         whole = whole or state
-        keep, state = mark(score, whole, c.threshold, own, v, number)
+        fill = m.hash if c.fill else None
+        keep, state = mark(score, whole, c.threshold, own, v, number, fill)
         m.put_masks(c.slot, keep)
     running = c.kept if c.mark else c.partial
     if not c.first:

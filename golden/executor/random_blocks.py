@@ -193,8 +193,11 @@ class Case:
         self.x = expected
 
 
-def steps(tokens: int, *, hot: bool) -> list[tuple[str, Sparsity, float]]:
-    """Steps of a run: refresh with masks, both methods, masks alone, row lists alone, dense."""
+def steps(tokens: int, fill: BankHash, *, hot: bool) -> list[tuple[str, Sparsity, float]]:
+    """Steps of a run: refresh with masks, both methods, masks alone, row lists alone, dense.
+
+    The last one makes masks that are filled up under the hash `fill`.
+    """
     threshold = round(1.0 / tokens * (1 << 20))
     use = Sparsity(mode=MaskMode.MASKED, make_hot=not hot)
     return [
@@ -209,6 +212,11 @@ def steps(tokens: int, *, hot: bool) -> list[tuple[str, Sparsity, float]]:
             1.0,
         ),
         ("nothing added", Sparsity(MaskMode.MASKED, 0, False, make_hot=not hot), 0.5),
+        (
+            "refresh, filled",
+            Sparsity(mode=MaskMode.GENERATE, threshold=2 * threshold, fill=fill),
+            0.8,
+        ),
     ]
 
 

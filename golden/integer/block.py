@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disc.config import NumberConfig
+from disc.hashing import BankHash
 from disc.program import FuseCommand, MaskMode
 from golden.integer.fused import FusedResult, fused_attention
 from golden.integer.layernorm import Modulation, layer_norm, modulate
@@ -68,6 +69,13 @@ class Sparsity:
     """GENERATE makes one mask for all heads."""
     make_hot: bool = True
     """Compute all hidden columns, and note which are hot; False computes the hot ones only."""
+    fill: BankHash | None = None
+    """Columns to banks: GENERATE fills banks up to the fullest one, see `new_mask`.  Keys are one
+    tile."""
+
+    def __post_init__(self) -> None:
+        if self.fill and self.one_mask:
+            raise ValueError("fill: needs a mask for each head, got one for all")
 
 
 @dataclass(eq=False)
@@ -187,7 +195,13 @@ def attention(
     """
     mode, threshold = sparsity.mode, sparsity.threshold
     heads = [
-        replace(command, mode=mode, threshold=threshold, columns=state.k.shape[1])
+        replace(
+            command,
+            mode=mode,
+            threshold=threshold,
+            columns=state.k.shape[1],
+            fill=mode == MaskMode.GENERATE and sparsity.fill is not None,
+        )
         for command in commands
     ]
     results: list[FusedResult] = []
@@ -195,7 +209,14 @@ def attention(
     for h, command in enumerate(heads):
         mask = state.mask[h, tokens] if mode == MaskMode.MASKED else None
         result = fused_attention(
-            q[h], state.k[h], state.v[h], command, number, mask=mask, tokens=tokens
+            q[h],
+            state.k[h],
+            state.v[h],
+            command,
+            number,
+            mask=mask,
+            tokens=tokens,
+            hash_=sparsity.fill,
         )
         out[h] = result.out
         if mode == MaskMode.MASKED and sparsity.share_residual:

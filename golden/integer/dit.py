@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from disc.config import NumberConfig
+from disc.hashing import BankHash
 from disc.program import MaskMode
 from disc.schedule import Schedule
 from disc.tables import DISTANCE_BITS, THRESHOLD_BITS, step_ratio_table
@@ -57,6 +58,8 @@ class IntegerDiT:
     hot_tau
         Column sparsity of the MLP: a refresh computes all hidden units, other steps only those
         that exceeded this for any token of the same image at the refresh.  None computes all.
+    fill
+        Columns to banks: masks are filled up, see `new_mask.filled`.
 
     Raises
     ------
@@ -72,13 +75,18 @@ class IntegerDiT:
         *,
         number: NumberConfig | None = None,
         hot_tau: float | None = None,
+        fill: BankHash | None = None,
     ) -> None:
-        self.model, self.schedule = model, schedule
+        self.model, self.schedule, self.fill = model, schedule, fill
         self.number = number or NumberConfig()
         self.lowering = Lowering(model, calibration, self.number, hot_tau=hot_tau)
         tokens = model.config.tokens
         if schedule.st and schedule.st.alpha > tokens:
             raise ValueError(f"st.alpha: must be in [0, {tokens}] (N), got {schedule.st.alpha}")
+        if fill and schedule.st and schedule.st.heads == "shared":
+            raise ValueError("fill: needs a mask for each head, st.heads is 'shared'")
+        if fill and fill.max_columns < tokens:
+            raise ValueError(f"fill: the hash is for {fill.max_columns} columns, not {tokens}")
         self.ratios = self._ratios()
         self.keep_trace = False
         """Whether `trace` is filled; it takes some 10 MB a step at 1,024 tokens."""
@@ -117,6 +125,7 @@ class IntegerDiT:
             share_residual=st.share_residual,
             one_mask=st.heads == "shared",
             make_hot=refresh,
+            fill=self.fill,
         )
 
     def trace(self, image: int) -> list[tuple[TokenDecision, StepResult]]:

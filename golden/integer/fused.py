@@ -8,15 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disc.config import NumberConfig
+from disc.hashing import BankHash
 from disc.program import FuseCommand, MaskMode
 from golden.integer.matmul import exact_matmul
+from golden.integer.new_mask import new_mask
 from golden.integer.rounding import Int, require_range
 from golden.integer.softmax import (
     integer_maximum,
     normalise,
     numerators,
     requantise_score,
-    threshold_numerator,
 )
 
 
@@ -49,6 +50,7 @@ def fused_attention(
     *,
     mask: NDArray[np.bool_] | None = None,
     tokens: Int | None = None,
+    hash_: BankHash | None = None,
 ) -> FusedResult:
     """Execute a `FuseCommand` on tensors.
 
@@ -67,6 +69,8 @@ def fused_attention(
         [rows, columns], needed when the mode is MASKED.
     tokens
         [rows] token index of each row, for the diagonal; 0, 1, ... if left out.
+    hash_
+        Columns to banks, needed with `fill`.
 
     Raises
     ------
@@ -103,11 +107,17 @@ def fused_attention(
     out = normalise(acc, total, command.output_multiplier, command.output_shift, number)
 
     if command.mode == MaskMode.GENERATE:
-        keep = numerator >= threshold_numerator(total, command.threshold)[:, None]
-        if command.diagonal:
-            on_diagonal = np.flatnonzero(tokens < columns)
-            keep[on_diagonal, tokens[on_diagonal]] = True
+        own = tokens if command.diagonal else None
+        fill = fill_hash(command, hash_)
+        keep = new_mask(numerator, total, command.threshold, own, fill)
     return FusedResult(out, keep, score, maximum, numerator, total, acc)
+
+
+def fill_hash(command: FuseCommand, hash_: BankHash | None) -> BankHash | None:
+    """Return the hash if the command fills masks up, or raise ValueError if there is none."""
+    if command.fill and hash_ is None:
+        raise ValueError("hash_: fill needs one")
+    return hash_ if command.fill else None
 
 
 def checked_mask(mask: NDArray[np.bool_] | None, rows: int, columns: int) -> NDArray[np.bool_]:

@@ -17,9 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disc.config import NumberConfig
+from disc.hashing import BankHash
 from disc.program import FuseCommand, MaskMode
-from golden.integer.fused import checked_mask
+from golden.integer.fused import checked_mask, fill_hash
 from golden.integer.matmul import exact_matmul
+from golden.integer.new_mask import new_mask
 from golden.integer.rounding import Int, require_range, round_shift, saturate
 from golden.integer.sharing import guarded
 from golden.integer.softmax import (
@@ -27,7 +29,6 @@ from golden.integer.softmax import (
     normalise,
     numerators,
     requantise_score,
-    threshold_numerator,
 )
 
 MAX_SHIFT = 63
@@ -106,6 +107,7 @@ def mark(
     own: Int | None,
     v: Int,
     number: NumberConfig,
+    fill: BankHash | None = None,
 ) -> tuple[NDArray[np.bool_], RowState]:
     """Second pass of GENERATE over one tile.
 
@@ -120,6 +122,8 @@ def mark(
     own
         [rows], index in the tile of the row's own column, outside [0, columns) if it is in another
         tile; None keeps no diagonal.
+    fill
+        Columns to banks: the tile's banks are filled up, see `new_mask.filled`.
 
     Returns
     -------
@@ -127,10 +131,7 @@ def mark(
     `whole.maximum`.
     """
     numerator = numerators(score, whole.maximum, number)
-    keep = numerator >= threshold_numerator(whole.total, threshold)[:, None]
-    if own is not None:
-        here = np.flatnonzero((own >= 0) & (own < score.shape[1]))
-        keep[here, own[here]] = True
+    keep = new_mask(numerator, whole.total, threshold, own, fill)
     return keep, sums_of(np.where(keep, numerator, 0), whole.maximum, v, number)
 
 
@@ -165,8 +166,11 @@ def tiled_attention(
     tile: int,
     mask: NDArray[np.bool_] | None = None,
     tokens: Int | None = None,
+    hash_: BankHash | None = None,
 ) -> TiledResult:
     """As `fused_attention`, `tile` columns at a time; with one tile the same to the bit.
+
+    With `fill` each tile's banks are filled up.
 
     How far the result may be from that of one tile: every numerator is rounded by at most 1 unit in
     both, every merge by 1/2, so with n columns and T tiles total and sums differ, before division,
@@ -190,7 +194,15 @@ def tiled_attention(
     if command.mode == MaskMode.GENERATE:
         for score, part in zip(scores, parts, strict=True):
             own = tokens - part.start if command.diagonal else None
-            keep[:, part], sums = mark(score, whole, command.threshold, own, v[part], number)
+            keep[:, part], sums = mark(
+                score,
+                whole,
+                command.threshold,
+                own,
+                v[part],
+                number,
+                fill_hash(command, hash_),
+            )
             kept = sums if kept is None else merge(kept, sums, number)
     out = normalise(whole.acc, whole.total, command.output_multiplier, command.output_shift, number)
     return TiledResult(whole, out, keep, kept)

@@ -166,6 +166,7 @@ def test_errors_name_index_field_and_range() -> None:
         (attend(width=73), r"width: must be in \[1, 72\].*memory.head_dim"),
         (attend(rows=256, row_base=2049), "row_base: the rows takes words 2049 to 2304"),
         (attend(mark=1), "mark: needs mode GENERATE, got DENSE"),
+        (attend(mode=MaskMode.MASKED, fill=1), "fill: needs mode GENERATE, got MASKED"),
         (attend(mode=MaskMode.GENERATE, last=0), "mark: GENERATE over several tiles"),
         (attend(mode=MaskMode.MASKED, slot=253), "slot: the tile takes slots 253 to 256"),
         (

@@ -63,6 +63,7 @@ def test_what_is_wrong_is_said_with_its_place(
         (["lower", "--tokens", "64", "--dim", "33"], "width: must be a multiple of heads"),
         (["lower", "--rows", "9999", "--tokens", "64"], "rows: must be in [1, 64]"),
         (["lower", "--model", "dit-xxl"], "dit-xxl"),
+        (["lower", "--mode", "masked", "--fill"], "fill: needs mode generate, got masked"),
     ]
     bad = tmp_path / "bad.asm"
     bad.write_text(good.replace("rows=64", "rows=1000"))

@@ -24,10 +24,10 @@ SMALL = {
 }
 
 
-def run(case: Case, *, hot: bool, seed: int, orders: int = 1, count: int = 7) -> None:
+def run(case: Case, *, hot: bool, seed: int, orders: int = 1, count: int = 8) -> None:
     rng = np.random.default_rng(seed)
     config, n = case.plan.config, case.plan.shape.tokens
-    for name, sparsity, fraction in steps(n, hot=hot)[:count]:
+    for name, sparsity, fraction in steps(n, case.plan.hash, hot=hot)[:count]:
         tokens = draw_rows(n, fraction, rng)
         program = case.lowered(sparsity, tokens)
         image = case.image(tokens)
@@ -103,7 +103,7 @@ def test_one_program_serves_shorter_lists() -> None:
 def test_commands_touch_no_more_than_they_declare() -> None:
     case = Case.random(WIDE, SMALL[WIDE], seed=5, hot=True)
     rng = np.random.default_rng(2)
-    for _, sparsity, fraction in steps(30, hot=True):
+    for _, sparsity, fraction in steps(30, case.plan.hash, hot=True):
         tokens = draw_rows(30, fraction, rng)
         program, image = case.lowered(sparsity, tokens), case.image(tokens)
         memory = Memory(WIDE, program.bank_hash(WIDE), image.data)

@@ -188,10 +188,19 @@ def tiled_block_attention(tile: int):
                 output_multiplier=base.output_multiplier,
                 output_shift=base.output_shift,
                 threshold=sparsity.threshold,
+                fill=sparsity.fill is not None,
             )
             mask = state.mask[h, tokens] if sparsity.mode == MaskMode.MASKED else None
             found = tiled_attention(
-                q[h], state.k[h], state.v[h], c, number, tile=tile, mask=mask, tokens=tokens
+                q[h],
+                state.k[h],
+                state.v[h],
+                c,
+                number,
+                tile=tile,
+                mask=mask,
+                tokens=tokens,
+                hash_=sparsity.fill,
             )
             out[h] = found.out
             if sparsity.mode == MaskMode.MASKED and sparsity.share_residual:
@@ -218,7 +227,7 @@ def test_the_tiled_reference_with_one_tile_is_the_block(monkeypatch: pytest.Monk
             monkeypatch.setattr(golden.integer.block, "attention", tiled_block_attention(40))
         case = Case.random(TINY, shape, seed=3)
         tokens = np.arange(0, 40, 2)
-        for _, sparsity, _ in steps(40, hot=False):
+        for _, sparsity, _ in steps(40, case.plan.hash, hot=False):
             result = block(
                 case.x[tokens], tokens, case.constants, case.vectors, case.state, sparsity, NUMBER
             )
@@ -242,7 +251,7 @@ def test_blocks_with_many_more_keys_than_the_banks_hold(
     monkeypatch.setattr(golden.integer.block, "attention", tiled_block_attention(keys[0].count))
     rng = np.random.default_rng(tokens)
     seen = set()
-    for _, sparsity, fraction in steps(tokens, hot=True):
+    for _, sparsity, fraction in steps(tokens, case.plan.hash, hot=True):
         rows = draw_rows(tokens, fraction, rng)
         program, image = case.lowered(sparsity, rows), case.image(rows)
         check(program, SCARCE, image.data)

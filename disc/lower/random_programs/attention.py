@@ -90,6 +90,7 @@ class AttentionScenes(Maker):
             slot=masks["slot"] if mode != MaskMode.DENSE else 0,
             first_column=self.integer(0, self.tokens),
             threshold=self.integer(0, 1 << 20) if mode == MaskMode.GENERATE else 0,
+            fill=self.integer(0, 1) if mode == MaskMode.GENERATE else 0,
         )
         before: list[Any] = [load_list, k, v, load_rows]
         after: list[Any] = []
@@ -114,7 +115,7 @@ class AttentionScenes(Maker):
         tiles = [(self._keys(n, width), self._masks(rows, n)) for n in counts]
         commands: list[Any] = [load_list, load_rows]
         passes = [MaskMode.DENSE, mode] if mode == MaskMode.GENERATE else [mode]
-        threshold = self.integer(0, 1 << 18)
+        threshold, fill = self.integer(0, 1 << 18), self.integer(0, 1)
         result = self._result(width, epilogue)
         for one in passes:
             mark = one == MaskMode.GENERATE
@@ -140,6 +141,7 @@ class AttentionScenes(Maker):
                         first=int(t == 0),
                         last=int(ends),
                         mark=int(mark),
+                        fill=fill if mark else 0,
                         partial=partial.address,
                         kept=kept.address if mark else 0,
                     )

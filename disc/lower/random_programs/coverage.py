@@ -83,7 +83,7 @@ def _expected() -> frozenset[str]:
     for name, kinds in names.items():
         expected |= {f"{name} {text}" for kind in kinds for text in parts[kind]}
     flags = {
-        "attend": ("first", "last", "mark", "diagonal"),
+        "attend": ("first", "last", "mark", "fill", "diagonal"),
         "mlp": ("first", "last", "fresh"),
         "load_masks": ("single",),
         "store_masks": ("single",),
