@@ -10,6 +10,7 @@ from disc.config import CoreConfig
 from disc.tables import THRESHOLD_BITS
 from hw.hash import BankHash, matrix_layout
 from hw.mask_controller import MaskLine, bank_columns
+from hw.reduce import largest
 from hw.sram import Sram
 from hw.vector.words import total_bits as whole_total_bits
 
@@ -46,8 +47,13 @@ class MaskGenerator(wiring.Component):
     local order; when the row is complete and its total known, the half is read back, compared, and
     leaves as `MaskLine`s.  So a row being written and one being compared overlap.
 
+    With `fill` the half is read twice.  The first pass only counts each bank's columns.  The second
+    one makes the same decisions again, and a bank that counted fewer than the fullest one also
+    keeps columns of at least half the threshold, by ascending local index, until it has as many.
+
     Latency: the first line is offered `3 + mask_word_bits` cycles after `row` was accepted (fewer
-    for a shorter row); throughput: one column a bank and cycle, plus 3 cycles a row.
+    for a shorter row); throughput: one column a bank and cycle, plus 3 cycles a row.  With `fill`
+    both take `ceil(columns / B) + 1` cycles more.
 
     Parameters
     ----------
@@ -55,7 +61,7 @@ class MaskGenerator(wiring.Component):
 
     Members
     -------
-    matrix, columns, threshold, diagonal : In
+    matrix, columns, threshold, diagonal, fill : In
         Quasi-static.
     write_valid : In, [B]
     write_position : In
@@ -85,6 +91,7 @@ class MaskGenerator(wiring.Component):
                 "columns": In(config.column_bits + 1),
                 "threshold": In(THRESHOLD_BITS + 1),
                 "diagonal": In(1),
+                "fill": In(1),
                 "write_valid": In(B),
                 "write_position": In(config.local_bits),
                 "write_half": In(1),
@@ -111,7 +118,7 @@ class MaskGenerator(wiring.Component):
         # The row in hand.
         slot = Signal(self.row.payload.slot.shape())
         half = Signal()
-        least = Signal(numerator_bits + 1)
+        least = Signal(numerator_bits + 2)
         product = Signal(THRESHOLD_BITS + 1 + whole_total_bits(config))
         own_bank = Signal(B)
         own_local = Signal(local_bits)
@@ -132,6 +139,8 @@ class MaskGenerator(wiring.Component):
         word_done = Signal()
         row_done = Signal()
         advance = Signal()
+        second = Signal()  # pass, with `fill`
+        final = Signal()
         line = Signal(MaskLine(config))
         line_valid = Signal()
         m.d.comb += [
@@ -139,13 +148,17 @@ class MaskGenerator(wiring.Component):
             self.lines.valid.eq(line_valid),
             row_done.eq(compared + 1 == groups),
             word_done.eq(row_done | compared[:index_bits].all()),
+            final.eq(second | ~self.fill),
             # A finished word needs the output register; anything else just goes on.
-            advance.eq(~(comparing & word_done & line_valid & ~self.lines.ready)),
+            advance.eq(~(comparing & final & word_done & line_valid & ~self.lines.ready)),
         ]
         with m.If(self.lines.ready):
             m.d.sync += line_valid.eq(0)
 
-        keep = Signal(B)
+        keep, counted = Signal(B), Signal(B)
+        counts = [Signal(local_bits + 1, name=f"count_{b}") for b in range(B)]
+        fullest = Signal(local_bits + 1)
+        half_least = (least + 1) >> 1
         m.d.comb += self.kept_local.eq(compared)
         for b in range(B):
             m.submodules[f"numerators_{b}"] = memory = Sram(numerator_bits, 2 * (1 << local_bits))
@@ -156,10 +169,16 @@ class MaskGenerator(wiring.Component):
                 memory.read_address.eq(Cat(position[:local_bits], half)),
                 memory.read_en.eq(advance),
             ]
+            here = compared < in_bank[b]
             above = memory.read_data >= least
             own_column = own_bank[b] & (own_local == compared)
+            plain = here & (above | own_column)
+            # In the second pass a bank's count includes its columns that are still to come, so that
+            # only additions change it.
+            added = here & second & (memory.read_data >= half_least) & (counts[b] < fullest)
             m.d.comb += [
-                keep[b].eq((compared < in_bank[b]) & (above | own_column)),
+                keep[b].eq(plain | added),
+                counted[b].eq(Mux(second, added & ~plain, plain)),
                 self.kept_numerator[b].eq(memory.read_data),
             ]
 
@@ -190,11 +209,14 @@ class MaskGenerator(wiring.Component):
                     m.next = "THRESHOLD"
             with m.State("THRESHOLD"):
                 ceiling = (product + ((1 << THRESHOLD_BITS) - 1)) >> THRESHOLD_BITS
-                top = 1 << numerator_bits
+                # Half of it, too, is above every numerator.
+                top = 2 << numerator_bits
                 m.d.sync += [
+                    *(count.eq(0) for count in counts),
                     least.eq(Mux(ceiling > top, top, ceiling)),
                     position.eq(0),
                     comparing.eq(0),
+                    second.eq(0),
                 ]
                 m.next = "COMPARE"
             with m.State("COMPARE"), m.If(advance):
@@ -204,6 +226,10 @@ class MaskGenerator(wiring.Component):
                     comparing.eq(1),
                 ]
                 with m.If(comparing):
+                    m.d.sync += [counts[b].eq(counts[b] + counted[b]) for b in range(B)]
+                with m.Else():
+                    m.d.sync += fullest.eq(largest(counts))
+                with m.If(comparing & final):
                     m.d.comb += [self.kept_valid.eq(keep), self.row_compared.eq(row_done)]
                     m.d.sync += collected.eq(shifted)
                     with m.If(word_done):
@@ -215,4 +241,6 @@ class MaskGenerator(wiring.Component):
                     with m.If(row_done):
                         m.d.sync += self.half_free.bit_select(half, 1).eq(1)
                         m.next = "IDLE"
+                with m.Elif(comparing & row_done):
+                    m.d.sync += [second.eq(1), position.eq(0), comparing.eq(0)]
         return m

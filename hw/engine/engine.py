@@ -202,6 +202,7 @@ class AttentionEngine(wiring.Component):
             self._mask.masked.eq(self._cmd.mode == MaskMode.MASKED),
             self._generator.threshold.eq(self._cmd.threshold),
             self._generator.diagonal.eq(self._cmd.diagonal),
+            self._generator.fill.eq(self._cmd.fill),
         ]
 
         issuer, dots = self._issuer, self.dots

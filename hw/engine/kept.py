@@ -7,7 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
-from hw.engine.rows import largest
+from hw.reduce import largest
 from hw.sram import Sram
 
 __all__ = ["KeptColumns"]

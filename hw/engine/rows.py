@@ -179,11 +179,3 @@ class RowRing(wiring.Component):
                 slots[list_slot].steps.eq(Mux(most == 0, 1, most)),
             ]
         return m
-
-
-def largest(values: list[Value]) -> Value:
-    """Return the largest of 2**n values: a tree of comparators."""
-    while len(values) > 1:
-        pairs = zip(values[::2], values[1::2], strict=True)
-        values = [Mux(a > b, a, b) for a, b in pairs]
-    return values[0]

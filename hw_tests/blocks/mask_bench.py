@@ -131,8 +131,8 @@ async def generator(dut: Any) -> None:
     """Write numerators, hand rows over, collect lines.
 
     Inputs: `config`, `pause_in`, `pause_out`, `cases`; for each case n `n.hash`, `n.columns`,
-    `n.threshold`, `n.diagonal`, `n.pairs` (hand over rows two at a time, after both have been
-    written), `n.rows` (slot, token, outside, total), `n.numerators` [rows, B, groups], `n.exists`
+    `n.threshold`, `n.diagonal`, `n.fill`, `n.pairs` (hand over rows two at a time, after both have
+    been written), `n.rows` (slot, token, outside, total), `n.numerators` [rows, B, groups], `n.exists`
     [B, groups].  Outputs for each case: cycles of rows and lines, the lines, and the cycles in
     which a half was not free and in which the generator was busy.
     """
@@ -150,7 +150,7 @@ async def generator(dut: Any) -> None:
     free: list[tuple[int, int]] = []
     cocotb.start_soon(_watch_free(dut, free))
     for n in range(given["cases"]):
-        for name in ("columns", "threshold", "diagonal"):
+        for name in ("columns", "threshold", "diagonal", "fill"):
             getattr(dut, prefix + name).value = given[f"{n}.{name}"]
         dut.generator__matrix.value = encode(matrix_layout(config), given[f"{n}.hash"].tolist())
         for log in (rows.accepted, sink.transfers, sink.received, busy.cycles, busy.values, free):

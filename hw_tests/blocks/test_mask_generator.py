@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from disc.config import CoreConfig
 from disc.hashing import BankHash
 from disc.tables import THRESHOLD_BITS
+from golden.integer.new_mask import new_mask
 from golden.integer.softmax import threshold_numerator
 from hw.vector.words import total_bits
 from hw_tests import sim
@@ -36,6 +37,7 @@ class Case:
     """[rows], what other key tiles add to the total."""
     pairs: bool = False
     """Rows are handed over two at a time."""
+    fill: bool = False
 
     @property
     def totals(self) -> np.ndarray:
@@ -50,6 +52,11 @@ class Case:
         """Lines of a row."""
         return -(-self.groups // self.config.memory.mask_word_bits)
 
+    @property
+    def cycles(self) -> int:
+        """Of a row."""
+        return self.groups + 3 + (self.groups + 1 if self.fill else 0)
+
     def in_banks(self, rng: np.random.Generator) -> np.ndarray:
         """Return numerators [rows, B, groups], noise where no column is."""
         top = 1 << self.config.number.numerator_bits
@@ -60,10 +67,9 @@ class Case:
 
     def lines(self) -> np.ndarray:
         """Return the expected lines [rows * words, 1 + B]."""
-        keep = self.numerators >= threshold_numerator(self.totals, self.threshold)[:, None]
-        if self.diagonal:
-            inside = np.flatnonzero((self.tokens < self.columns) & ~self.outside)
-            keep[inside, self.tokens[inside]] = True
+        own = np.where(self.outside, -1, self.tokens) if self.diagonal else None
+        fill = self.hash if self.fill else None
+        keep = new_mask(self.numerators, self.totals, self.threshold, own, fill)
         bits, width = self.hash.to_bank_order(keep), self.config.memory.mask_word_bits
         bits = np.pad(bits, ((0, 0), (0, 0), (0, -bits.shape[2] % width)))
         weights = np.int64(1) << np.arange(width)
@@ -124,24 +130,30 @@ def random_cases(config: CoreConfig, rng: np.random.Generator) -> list[Case]:
                 numerators,
                 outside,
                 elsewhere,
+                fill=bool(rng.integers(2)),
             )
         )
     return cases
 
 
-def tie_case(config: CoreConfig, rng: np.random.Generator) -> Case:
-    """Numerators at the threshold, one below and one above, of totals that do not divide."""
-    case = random_cases(config, rng)[0]
-    columns = case.columns
-    top = 1 << config.number.numerator_bits
-    case.diagonal = False
-    case.threshold = int(rng.integers(1 << 14, 1 << 16)) if columns < 200 else 1 << 13
-    for row in range(len(case.slots)):
-        values = rng.integers(0, top, columns)
-        for _ in range(20):  # the threshold depends on the total: settle
-            least = int(threshold_numerator(values.sum(), case.threshold))
-            values = np.clip(least + rng.integers(-1, 2, columns), 0, top - 1)
-        case.numerators[row] = values
+def tie_case(config: CoreConfig, rng: np.random.Generator, *, fill: bool) -> Case:
+    """Numerators at the threshold, one below and one above, of totals that just give it.
+
+    With `fill` three of four are so at half the threshold.
+    """
+    case = replace(random_cases(config, rng)[0], fill=fill, diagonal=False)
+    columns, rows = case.columns, len(case.slots)
+    one, top = 1 << THRESHOLD_BITS, 1 << config.number.numerator_bits
+    case.threshold = int(rng.integers(one // columns // 4, one // columns // 2))
+    least = rng.integers(8, top - 1, (rows, 1))
+    low = rng.random((rows, columns)) < 0.75 * fill
+    middle = np.where(low, (least + 1) >> 1, least)
+    case.numerators = middle + rng.integers(-1, 2, (rows, columns))
+    smallest, largest = (least - 1) * one // case.threshold + 1, least * one // case.threshold
+    total = np.where(rng.random((rows, 1)) < 0.5, smallest, largest)[:, 0]
+    case.elsewhere = total - case.numerators.sum(axis=1)
+    assert (case.elsewhere >= 0).all()
+    assert np.array_equal(threshold_numerator(case.totals, case.threshold), least[:, 0])
     return case
 
 
@@ -155,6 +167,7 @@ def check(config, cases: list[Case], pause_in: str, pause_out: str, seed: int):
             f"{n}.columns": case.columns,
             f"{n}.threshold": case.threshold,
             f"{n}.diagonal": int(case.diagonal),
+            f"{n}.fill": int(case.fill),
             f"{n}.pairs": int(case.pairs),
             f"{n}.words": case.words,
             f"{n}.rows": np.stack([case.slots, case.tokens, case.outside, case.totals], axis=1),
@@ -193,7 +206,7 @@ def check_flags(case: Case, got: dict[str, np.ndarray], what: str) -> None:
     free = got["free"][:, 1]
     for row, (claim, accepted) in enumerate(zip(got["claims"], got["accepted"], strict=True)):
         half = row % 2
-        taken = free[claim + 1 - begin : accepted + case.groups + 2 - begin] >> half & 1
+        taken = free[claim + 1 - begin : accepted + case.cycles - 1 - begin] >> half & 1
         assert not taken.any(), f"{what}: half {half} free before row {row} was read"
         last = got["transfers"][(row + 1) * case.words - 1]
         spell = np.arange(accepted + 1, last)
@@ -210,8 +223,12 @@ def check_flags(case: Case, got: dict[str, np.ndarray], what: str) -> None:
 def test_masks(name, pause_in, pause_out):
     config, seed = CONFIGS[name], sim.choose_seed()
     rng = np.random.default_rng(seed)
-    cases = [*random_cases(config, rng), tie_case(config, rng)]
+    cases = random_cases(config, rng)
+    cases += [replace(case, fill=not case.fill) for case in (cases[0], cases[3], cases[6])]
+    cases += [tie_case(config, rng, fill=fill) for fill in (False, True)]
     assert cases[2].lines().any()
+    for case in (next(c for c in (cases[0], cases[8]) if c.fill), cases[-1]):
+        assert (case.lines() != replace(case, fill=False).lines()).any(), "something is filled up"
     check(config, cases, pause_in, pause_out, seed)
 
 
@@ -223,6 +240,7 @@ def test_latency_and_throughput(name):
         case.pairs = True
     for case, got in zip(cases, check(config, cases, "never", "never", seed), strict=True):
         first = got["transfers"][:: case.words] - got["accepted"]
-        assert (first == 3 + min(config.memory.mask_word_bits, case.groups)).all()
+        again = case.groups + 1 if case.fill else 0
+        assert (first == 3 + again + min(config.memory.mask_word_bits, case.groups)).all()
         pairs = got["accepted"].reshape(-1, 2)
-        assert (np.diff(pairs, axis=1) == case.groups + 3).all()
+        assert (np.diff(pairs, axis=1) == case.cycles).all()

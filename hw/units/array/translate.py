@@ -98,6 +98,7 @@ class Translator(wiring.Component):
                     raw=~self.direct & ~share & ~attend.mark,
                     share=share,
                     mark=attend.mark,
+                    fill=attend.fill & generate,
                 )
                 scales = ("score_multiplier", "score_shift", "output_multiplier", "output_shift")
                 put(**{name: attend[name] for name in scales})
