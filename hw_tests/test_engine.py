@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -107,6 +109,27 @@ def test_rows_follow_each_other_without_a_gap() -> None:
     assert overheads[0] <= 55
 
 
+def test_a_filled_mask_takes_the_cycles_of_the_plain_one() -> None:
+    """It keeps more, though; and making it takes as long, too, beside rows of several words."""
+    rng = np.random.default_rng(6)
+    head = quantise_head(*(rng.normal(size=(n, 32)) for n in (60, 256, 256)), TINY)
+    hash_ = BankHash.xor_fold(TINY.array.banks, TINY.local_bits)
+    plain = head.command(TINY, MaskMode.GENERATE, alpha=1.5)
+    commands = [plain, replace(plain, fill=True)]
+    items = [HeadJob(q=head.q, k=head.k, v=head.v, command=c, hash=hash_) for c in commands]
+    made = simulate(TINY, items)
+    masks = [got.mask for got in made]
+    assert masks[1].sum() > 1.1 * masks[0].sum()
+    assert (masks[1] | masks[0] == masks[1]).all()
+    assert made[1].counters.cycles == made[0].counters.cycles
+    use = head.command(TINY, MaskMode.MASKED)
+    used = simulate(TINY, [replace(items[0], command=use, mask=mask) for mask in masks])
+    counters = [got.counters for got in used]
+    for name in ("dot", "axpy", "cycles"):
+        assert getattr(counters[0], name) == getattr(counters[1], name), name
+    assert counters[1].imbalance < counters[0].imbalance / 2
+
+
 def test_an_empty_row_gives_zeros() -> None:
     """Software refuses such masks; hardware that gets one anyway must not hang."""
     item = _fixed_job(MaskMode.MASKED, ones=True)
@@ -129,6 +152,7 @@ def test_an_empty_row_gives_zeros() -> None:
         ({"mark": True}, "mark: needs mode GENERATE, got DENSE"),
         ({"mark": True, "share": True, "mode": MaskMode.GENERATE}, "share, mark: at most one"),
         ({"fresh": True, "mode": MaskMode.GENERATE}, "fresh: needs GELU and mode GENERATE"),
+        ({"fill": True, "mode": MaskMode.MASKED}, "fill: needs SOFTMAX and mode GENERATE"),
         ({"raw": True, "function": Function.GELU}, "function: GELU takes no raw, share or mark"),
         (
             {"mode": MaskMode.GENERATE, "function": Function.PROJECT},

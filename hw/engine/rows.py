@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from disc.config import CoreConfig
 from disc.program import Function
 from hw.command import FuseLayout, RowEntry
+from hw.reduce import largest
 from hw.score import maximum_bits
 
 __all__ = ["RowRing", "RowSlot"]

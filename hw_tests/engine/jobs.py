@@ -288,7 +288,13 @@ def attention(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, Ex
     item = _head(config, rng, mode, rows, columns)
     shared = mode == MaskMode.MASKED and rng.random() < 0.3
     share = mode == MaskMode.GENERATE and rng.random() < 0.6
-    command = replace(item.command, shared_mask=shared, share=share, raw=bool(rng.integers(2)))
+    command = replace(
+        item.command,
+        shared_mask=shared,
+        share=share,
+        raw=bool(rng.integers(2)),
+        fill=mode == MaskMode.GENERATE and bool(rng.integers(2)),
+    )
     mask = _mask(rows, columns, rng, shared=shared, empty=True)
     item = replace(item, command=command, mask=mask)
     return item, expected_attention(config, item)
@@ -299,7 +305,8 @@ def marking(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, Expe
     rows = int(rng.integers(1, 2 * config.memory.query_rows))
     columns = int(rng.integers(1, config.memory.columns + 1))
     item = _head(config, rng, MaskMode.GENERATE, rows, columns)
-    item = replace(item, command=replace(item.command, mark=True, raw=bool(rng.integers(2))))
+    raw, fill = (bool(n) for n in rng.integers(2, size=2))
+    item = replace(item, command=replace(item.command, mark=True, raw=raw, fill=fill))
     number, c = config.number, item.command
     score = tile_scores(item.q, item.k, c, number)
     whole, _ = tile_state(score, np.ones(score.shape, bool), item.v, number)
@@ -315,7 +322,8 @@ def marking(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, Expe
     total = np.where(odd, rng.integers(0, 1 << total_bits(config), rows), total)
     whole = RowState(maximum, total, whole.acc)
     own = _own(item) if c.diagonal else None
-    keep, kept_state = mark(score, whole, c.threshold, own, item.v, number)
+    fill = item.hash if c.fill else None
+    keep, kept_state = mark(score, whole, c.threshold, own, item.v, number, fill)
     more = {"total": kept_state.total, "maximum": maximum}
     item = replace(item, maximum=maximum, total=total)
     return item, Expected(kept_state.acc, keep, more)
@@ -335,7 +343,8 @@ def expected_attention(config: CoreConfig, item: HeadJob) -> Expected:
     mask, sums = kept(item), None
     if c.mode == MaskMode.GENERATE:
         own = _own(item) if c.diagonal else None
-        mask, sums = mark(score, state, c.threshold, own, item.v, number)
+        fill = item.hash if c.fill else None
+        mask, sums = mark(score, state, c.threshold, own, item.v, number, fill)
     if not (c.raw or c.share):
         out = normalise(state.acc, state.total, c.output_multiplier, c.output_shift, number)
         return Expected(out, mask)
