@@ -109,6 +109,8 @@ class Operation:
     """Sums leave instead of normalised results."""
     mark: bool = False
     """Second pass over a key tile: a mask is generated, only sums over its columns leave."""
+    fill: bool = False
+    """The mask generated is filled up: the generator reads every row twice."""
 
 
 @dataclass(frozen=True)
@@ -208,6 +210,7 @@ class EngineModel:
         project = operation.function == Function.PROJECT
         gelu = operation.function == Function.GELU
         sums = gelu or operation.raw or kept is not None
+        comparing = groups + (groups + 1 if operation.fill else 0)
         plan = Plan(
             beats=self.beats(operation.row_dim),
             axpy_beats=0 if project else self.beats(operation.out_dim or operation.row_dim),
@@ -217,7 +220,7 @@ class EngineModel:
             rows_in_flight=array.rows_in_flight,
             looked_up=gelu,
             normalised=not sums,
-            generated_columns=groups if operation.generate and not gelu else 0,
+            comparing=comparing if operation.generate and not gelu else 0,
             marked=operation.mark,
             hot_lines=-(-groups // self.config.memory.mask_word_bits)
             if operation.generate and gelu

@@ -71,8 +71,9 @@ class Plan:
     looked_up: bool = False
     """GELU."""
     normalised: bool = True
-    generated_columns: int = 0
-    """Columns in a bank if a mask is generated."""
+    comparing: int = 0
+    """If a mask is generated, cycles from a row's first column in the generator to its last: a
+    column of every bank a cycle, and with `fill` the same again and one cycle between."""
     marked: bool = False
     """Of the sums over all columns only the numerators of the first word are made."""
     hot_lines: int = 0
@@ -130,7 +131,7 @@ class _Schedule:
         self.read_end: list[float] = []
         """Of words."""
         self.made: list[float] = []
-        """When a row's last column was compared with the threshold."""
+        """When a row's last column was compared with the threshold, for the last time."""
         self.shared = 0
 
     def run(self) -> float:
@@ -177,7 +178,7 @@ class _Schedule:
 
     def _axpy_ready(self, row: int) -> float:
         ready = self.scored[row]
-        if self.plan.generated_columns and row >= 2:
+        if self.plan.comparing and row >= 2:
             ready = max(ready, self.made[row - 2] + self.c.half)
         return ready
 
@@ -201,11 +202,11 @@ class _Schedule:
             begin = max(self.time + latency, words[-1] if words else 0.0)
             if not silent:
                 words.append(begin + self.plan.reading)
-            if beat == 0 and first and self.plan.generated_columns:
+            if beat == 0 and first and self.plan.comparing:
                 begin = self.time + c.generate
                 if self.made:
                     begin = max(begin, self.made[-1] + c.generate_gap)
-                self.made.append(begin + self.plan.generated_columns)
+                self.made.append(begin + self.plan.comparing)
 
     def _end(self) -> float:
         if not self.plan.axpy_beats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +98,14 @@ def synthetic_workloads(config: CoreConfig, seed: int) -> list[Workload]:
             draw.add("unseen MLP", rows, columns, unequal, 0.2)
             noting = Operation(3 * lanes - 1, 2 * lanes, Function.GELU, generate=True)
             draw.add("unseen MLP", rows, columns, noting, 1.0)
+    # A generator of filled masks needs no constant of its own.
+    for rows in (2, 7, min(61, most_rows)):
+        for columns in (banks, most_columns // 3 | 1, most_columns):
+            for dim in (lanes, most_dim // 2, most_dim):
+                filling = Operation(dim, generate=True, fill=True)
+                draw.add("filled masks", rows, columns, filling, 1.0)
+                draw.add("filled masks", rows, columns, filling, 1.0, share=True)
+                draw.add("filled masks", rows, columns, replace(filling, mark=True), 1.0)
     return draw.workloads
 
 
@@ -127,7 +135,7 @@ class _Draw:
             width += f" to {operation.out_dim}"
         label = f"{function} {rows}x{columns}, {width}, density {density:g}"
         label += ", generate" * operation.generate + ", share" * share + ", raw" * operation.raw
-        label += ", mark" * operation.mark
+        label += ", mark" * operation.mark + ", fill" * operation.fill
         workload = Workload(label, split, mask, operation, share)
         try:
             command(self.config, workload).validate(self.config)
@@ -162,6 +170,7 @@ def command(config: CoreConfig, workload: Workload) -> FuseCommand:
         raw=operation.raw,
         share=workload.share,
         mark=operation.mark,
+        fill=operation.fill,
     )
 
 

@@ -81,7 +81,7 @@ def test_by_hand_words_wait_for_room() -> None:
 def test_by_hand_kept_columns_follow_their_row() -> None:
     """Dot 4..8; axpy 8..12; compared at 12 + 1 + 4 = 17; sum over two columns 19..21."""
     c = replace(NONE, generate=1, kept=2)
-    plan = replace(PLAN, generated_columns=4, normalised=False)
+    plan = replace(PLAN, comparing=4, normalised=False)
     assert schedule((4.0,), (4.0,), plan, c, (2.0,)) == 21 + 1
     # Dot of a second row runs meanwhile, 12..16, but its axpy waits: 21..25, compared 30, 32..34.
     assert schedule((4.0, 4.0), (4.0, 4.0), plan, c, (2.0, 2.0)) == 34 + 1
@@ -90,8 +90,23 @@ def test_by_hand_kept_columns_follow_their_row() -> None:
 def test_by_hand_second_pass() -> None:
     """Dot 4..8; one word of axpy 8..12; compared at 17; three words of two columns 19..25."""
     c = replace(NONE, generate=1, kept=2)
-    plan = replace(PLAN, axpy_beats=3, generated_columns=4, normalised=False, marked=True)
+    plan = replace(PLAN, axpy_beats=3, comparing=4, normalised=False, marked=True)
     assert schedule((4.0,), (4.0,), plan, c, (2.0,)) == 25 + 1
+
+
+def test_filled_masks_are_compared_twice() -> None:
+    """16 columns a bank: a pass of 16, a cycle, and 16 again."""
+    once, twice = Operation(8, generate=True), Operation(8, generate=True, fill=True)
+    model = EngineModel(TINY, designed_constants(TINY))
+    masks = np.ones((1, 4, 16), bool)
+    cycles = [model.cycles_of_masks(masks, operation) for operation in (once, twice)]
+    # One row of one word: the generator is the last to be done.
+    assert cycles[1] - cycles[0] == 16 + 1
+    masks = np.ones((9, 4, 16), bool)
+    wide = [
+        model.cycles_of_masks(masks, replace(operation, row_dim=32)) for operation in (once, twice)
+    ]
+    assert wide[0] == wide[1], "four words leave time enough"
 
 
 def test_by_hand_hot_columns() -> None:
