@@ -45,6 +45,9 @@ def register(app: typer.Typer) -> None:
         hot: Annotated[
             bool, typer.Option("--hot", help="The MLP's hot columns only; refresh finds them.")
         ] = False,
+        fill: Annotated[
+            bool, typer.Option("--fill", help="Masks are filled up to the fullest bank.")
+        ] = False,
         config: ConfigOption = "tiny",
         checkpoint: CheckpointOption = "digits-256",
         seed: SeedOption = 0,
@@ -91,6 +94,7 @@ def register(app: typer.Typer) -> None:
                 fraction=fraction,
                 alpha=alpha,
                 hot=hot,
+                fill=fill,
                 seed=seed,
                 latency=latency,
                 stall=stall,

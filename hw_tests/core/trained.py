@@ -90,6 +90,7 @@ def trained_step(
     fraction: float = 0.25,
     alpha: float = 2.0,
     hot: bool = False,
+    fill: bool = False,
     hash_: BankHash | None = None,
     seed: int = 0,
 ) -> TrainedStep:
@@ -107,6 +108,8 @@ def trained_step(
         Masks keep probabilities of at least alpha / N.
     hot
         All but the refresh compute the hot columns of the MLP only.
+    fill
+        The refresh fills masks up.
 
     Raises
     ------
@@ -135,7 +138,11 @@ def trained_step(
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     z, y = torch.randn(1, 1, c.size_px, c.size_px), torch.tensor([3])
-    refresh = replace(KINDS["refresh"], threshold=round(alpha / tokens * (1 << THRESHOLD_BITS)))
+    refresh = replace(
+        KINDS["refresh"],
+        threshold=round(alpha / tokens * (1 << THRESHOLD_BITS)),
+        fill=plan.hash if fill else None,
+    )
     ratios = np.array(step_ratio_table(1.0))
     state = ImageState.empty(depth, c.heads, tokens, c.head_dim)
     everything = np.arange(tokens)
