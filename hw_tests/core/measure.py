@@ -36,6 +36,7 @@ def run_step(
     fraction: float = 0.25,
     alpha: float = 2.0,
     hot: bool = False,
+    fill: bool = False,
     seed: int = 0,
     latency: int = 20,
     stall: float = 0.0,
@@ -59,6 +60,7 @@ def run_step(
         fraction=fraction,
         alpha=alpha,
         hot=hot,
+        fill=fill,
         seed=seed,
     )
     tell("building the simulator")
