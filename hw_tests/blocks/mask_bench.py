@@ -132,9 +132,9 @@ async def generator(dut: Any) -> None:
 
     Inputs: `config`, `pause_in`, `pause_out`, `cases`; for each case n `n.hash`, `n.columns`,
     `n.threshold`, `n.diagonal`, `n.fill`, `n.pairs` (hand over rows two at a time, after both have
-    been written), `n.rows` (slot, token, outside, total), `n.numerators` [rows, B, groups], `n.exists`
-    [B, groups].  Outputs for each case: cycles of rows and lines, the lines, and the cycles in
-    which a half was not free and in which the generator was busy.
+    been written), `n.rows` (slot, token, outside, total), `n.numerators` [rows, B, groups],
+    `n.exists` [B, groups].  Outputs for each case: cycles of rows and lines, the lines, and the
+    cycles in which a half was not free and in which the generator was busy.
     """
     given = inputs()
     config = loads(given["config"])

@@ -97,6 +97,7 @@ class ArrayScenes(Scenes):
             "mark": mark,
             "kept": kept.address if mark else 0,
             "threshold": self.integer(0, 1 << 18) if making else 0,
+            "fill": self.integer(0, 1) if making else 0,
         }
         if not first:
             commands += tile(0, **(own | {"last": 0} if mark else dense))

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from disc.config import NumberConfig
+from disc.hashing import BankHash
 from disc.schedule import CTRConfig, Schedule, STConfig
 from golden.ctr import quantise_latent, select_tokens_int
 from golden.integer.calibrate import best_scale, calibrate, fingerprint
@@ -250,6 +251,28 @@ def test_every_step_a_refresh_is_dense_if_residuals_are_shared(model, calibratio
     assert torch.equal(run(model, integer(model, calibration, shared)), dense)
     plain = Schedule(steps=STEPS, refresh=every, st=STConfig(alpha=2.0, share_residual=False))
     assert not torch.equal(run(model, integer(model, calibration, plain)), dense)
+
+
+def test_filled_masks_keep_more_and_lose_less(model: DiT, calibration: Calibration):
+    hash_ = BankHash.xor_fold(16, 2)
+    schedule = Schedule(steps=STEPS, refresh=(0,), st=STConfig(alpha=1.0, share_residual=False))
+    dense = run(model, integer(model, calibration))
+    found = []
+    for fill in (None, hash_):
+        denoiser = integer(model, calibration, schedule, fill=fill)
+        out = run(model, denoiser)
+        masks = np.stack([block.mask for block in denoiser._images[0].state.blocks])
+        found.append((masks.mean(), psnr(out, dense)))
+    (kept, worse), (more, better) = found
+    assert more > 1.1 * kept
+    assert better > worse
+    for bad, message in (
+        ({"st": STConfig(heads="shared")}, "fill: needs a mask for each head"),
+        ({"st": STConfig(), "fill": BankHash.modulo(4, 3)}, "fill: the hash is for 32 columns"),
+    ):
+        fill = bad.pop("fill", hash_)
+        with pytest.raises(ValueError, match=message):
+            integer(model, calibration, Schedule(steps=STEPS, refresh=(0,), **bad), fill=fill)
 
 
 def test_skipping_follows_float(model: DiT, calibration: Calibration):
