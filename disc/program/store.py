@@ -71,7 +71,9 @@ class StoreMasks(RowCommand):
 class Select(Command):
     """Score the tokens of a latent and write two lists: those to compute and those to reuse.
 
-    Latents are int16 [rows * patch, columns * patch, channels].
+    Latents are int16 [rows * patch, columns * patch, channels]; a value that leaves
+    `selector.latent_bits` fails the command.  The lists lie apart from all latents, and with
+    `update` the reference from the latent.
     """
 
     OPCODE: ClassVar[int] = 25
