@@ -9,16 +9,21 @@ import pytest
 
 from disc.config import CoreConfig
 from disc.hashing import BankHash, bank_loads
+from disc.lower.buffers import list_bytes
 from disc.lower.layout import Image, Layout
 from disc.lower.random_programs import COVERAGE, coverage, random_program
 from disc.lower.shape import BlockShape
 from disc.program import (
     Attend,
     LoadColumns,
+    LoadConstants,
     LoadList,
     LoadMasks,
     LoadRows,
     MaskMode,
+    Norm,
+    Project,
+    ProjectEpilogue,
     Queue,
     sizes,
 )
@@ -196,6 +201,83 @@ def test_a_wrong_list_stops_the_program() -> None:
     assert stopped.error == ProgramError.FAILED
     assert commands[stopped.error_index].NAME == "load_list"
     require_equal(fine, execute(found.program, config, found.image), "behind it")
+
+
+def test_rows_are_loaded_while_others_are_normalised() -> None:
+    """Both write the row buffer at the same time, word by word in turn; no word is lost."""
+    config, rng = CORES["six"], np.random.default_rng(6)
+    tokens, few, width, columns = 31, 16, 4 * config.array.lanes, config.array.banks
+    layout = Layout()
+    kinds = {
+        "list": list_bytes(tokens),
+        "x": tokens * 2 * width,
+        "rows": tokens * width,
+        "weights": columns * width,
+        "constants": columns * sizes.CONSTANT_BYTES,
+        "vectors": sizes.HEADER_BYTES + 2 * width * sizes.VECTOR_BYTES,
+    }
+    buffers = {
+        name: layout.add(name, size, BufferKind.INPUT, "all") for name, size in kinds.items()
+    }
+    for name in ("normalised", "loaded"):
+        buffers[name] = layout.add(name, tokens * columns, BufferKind.OUTPUT, "all")
+    places = {name: buffer.address for name, buffer in buffers.items()}
+    builder = Builder(config, layout.buffers)
+    own = {"normalised": {"list": 0, "rows": few}, "loaded": {"list": 1, "rows": tokens}}
+    base = {"normalised": 0, "loaded": 4 * few}
+    project = {"width": width, "columns": columns, "dot_base": 0, "constants": 0}
+    commands = [
+        *(LoadList(**one, dram=places["list"], first=0, tokens=tokens) for one in own.values()),
+        LoadRows(
+            **own["loaded"],
+            dram=places["rows"],
+            stride=width,
+            width=width,
+            base=base["loaded"],
+        ),
+        Norm(
+            **own["normalised"],
+            dram=places["x"],
+            stride=2 * width,
+            width=width,
+            vectors=places["vectors"],
+            epsilon=1000,
+            base=base["normalised"],
+        ),
+        LoadColumns(dram=places["weights"], stride=width, columns=columns, width=width, base=0),
+        LoadConstants(dram=places["constants"], columns=columns, base=0),
+        *(
+            Project(
+                **own[name],
+                **project,
+                row_base=base[name],
+                epilogue=ProjectEpilogue.OPERAND,
+                first_column=0,
+                dram=places[name],
+                stride=columns,
+            )
+            for name in own
+        ),
+    ]
+    for command in commands:
+        builder.emit(command)
+    image = Image(layout)
+    image.put_list(buffers["list"], rng.permutation(tokens))
+    image.put(buffers["x"], rng.integers(-9999, 9999, (tokens, width)), "<i2")
+    image.put(buffers["rows"], rng.integers(-127, 128, (tokens, width)), "<i1")
+    image.put(buffers["weights"], rng.integers(-127, 128, (columns, width)), "<i1")
+    # Results that spread over their range, so that every operand matters.
+    flat = np.full(columns, 1 << 15)
+    image.put_constants(buffers["constants"], np.zeros(columns, int), flat, np.full(columns, 24))
+    image.put_vectors(buffers["vectors"], 16, rng.integers(-4000, 4000, 2 * width))
+    program = builder.program()
+    (got,) = simulate(config, [CoreJob(program, image.data, latency=1)])
+    require_equal(got, execute(program, config, image.data), "rows of both")
+    load, norm = (
+        next(got.spans[i] for i, c in enumerate(program.commands) if isinstance(c, kind))
+        for kind in (LoadRows, Norm)
+    )
+    assert min(load[1], norm[1]) - max(load[0], norm[0]) > 60, "they must overlap"
 
 
 def touched(address: np.ndarray, length: int, config: CoreConfig) -> int:
