@@ -20,6 +20,7 @@ KINDS = {
     "mlp": (jobs.mlp, 12),
     "hot": (jobs.hot, 24),
     "marking": (jobs.marking, 16),
+    "filling": (jobs.filling, 16),
 }
 
 

@@ -26,7 +26,17 @@ from golden.integer.tiled import (
 from hw.vector.words import total_bits
 from hw_tests.engine.simulate import HeadJob, SimulatedHead
 
-__all__ = ["Expected", "array_cycles", "attention", "check", "hot", "marking", "mlp", "projection"]
+__all__ = [
+    "Expected",
+    "array_cycles",
+    "attention",
+    "check",
+    "filling",
+    "hot",
+    "marking",
+    "mlp",
+    "projection",
+]
 
 Bool = NDArray[np.bool_]
 
@@ -300,6 +310,18 @@ def attention(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, Ex
     return item, expected_attention(config, item)
 
 
+def filling(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, Expected]:
+    """A mask in which some banks are really filled up, in a first or a second pass."""
+    draw = attention if rng.random() < 0.6 else marking
+    while True:
+        item, want = draw(config, rng)
+        if item.command.fill:
+            bare = replace(item, command=replace(item.command, fill=False))
+            plain = _marked(config, bare) if draw is marking else expected_attention(config, bare)
+            if (want.mask != plain.mask).any():
+                return item, want
+
+
 def marking(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, Expected]:
     """A second pass: rows that have seen other key tiles too, or any maximum and total."""
     rows = int(rng.integers(1, 2 * config.memory.query_rows))
@@ -320,13 +342,20 @@ def marking(config: CoreConfig, rng: np.random.Generator) -> tuple[HeadJob, Expe
     low = empty_maximum(number)
     maximum = np.where(odd, rng.integers(low, -low, rows), maximum)
     total = np.where(odd, rng.integers(0, 1 << total_bits(config), rows), total)
-    whole = RowState(maximum, total, whole.acc)
+    item = replace(item, maximum=maximum, total=total)
+    return item, _marked(config, item)
+
+
+def _marked(config: CoreConfig, item: HeadJob) -> Expected:
+    """What a second pass makes of a head."""
+    c, number = item.command, config.number
+    score = tile_scores(item.q, item.k, c, number)
+    whole = RowState(item.maximum, item.total, np.zeros_like(item.v[:0]))
     own = _own(item) if c.diagonal else None
     fill = item.hash if c.fill else None
     keep, kept_state = mark(score, whole, c.threshold, own, item.v, number, fill)
-    more = {"total": kept_state.total, "maximum": maximum}
-    item = replace(item, maximum=maximum, total=total)
-    return item, Expected(kept_state.acc, keep, more)
+    more = {"total": kept_state.total, "maximum": item.maximum}
+    return Expected(kept_state.acc, keep, more)
 
 
 def _own(item: HeadJob) -> NDArray[np.int64]:
