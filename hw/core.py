@@ -163,13 +163,13 @@ class Core(wiring.Component):
             counters.clear.eq(self.start & ~self.busy),
             counters.running.eq(self.busy),
             counters.engine_busy.eq(engine.busy),
-            counters.engine.eq(engine.counters),
+            counters.engine_counters.eq(engine.counters),
             counters.read_word.eq(self.read.data.valid & self.read.data.ready),
             counters.write_word.eq(self.write.request.valid & self.write.request.ready),
             self.counters.eq(counters.counters),
         ]
         for queue, unit in units.items():
-            state = getattr(counters, queue.name.lower())
+            state = getattr(counters, f"{queue.name.lower()}_state")
             m.d.comb += [
                 state.started.eq(sequencer.started[queue]),
                 state.busy.eq(sequencer.running[queue]),

@@ -67,8 +67,8 @@ class ProgramCounters(wiring.Component):
     clear : In
         A program starts.
     running : In
-    <queue> : In, `QueueState`
-    engine_busy, engine : In
+    <queue>_state : In, `QueueState`
+    engine_busy, engine_counters : In
         `EngineCounters` of the command that ends when `engine_busy` falls.
     read_word, write_word : In
         A word is transferred.
@@ -81,9 +81,9 @@ class ProgramCounters(wiring.Component):
             {
                 "clear": In(1),
                 "running": In(1),
-                **{queue.name.lower(): In(QueueState()) for queue in Queue},
+                **{f"{queue.name.lower()}_state": In(QueueState()) for queue in Queue},
                 "engine_busy": In(1),
-                "engine": In(EngineCounters()),
+                "engine_counters": In(EngineCounters()),
                 "read_word": In(1),
                 "write_word": In(1),
                 "counters": Out(CoreCounters()),
@@ -102,14 +102,15 @@ class ProgramCounters(wiring.Component):
                 counters.write_words.eq(counters.write_words + self.write_word),
             ]
             for queue in Queue:
-                state, own = (getattr(x, queue.name.lower()) for x in (self, counters))
+                name = queue.name.lower()
+                state, own = getattr(self, f"{name}_state"), counters[name]
                 m.d.sync += own.commands.eq(own.commands + state.started)
                 for name in ("busy", "waiting_data", "waiting_space", "blocked"):
                     m.d.sync += own[name].eq(own[name] + state[name])
         with m.If(was_busy & ~self.engine_busy):
             for name in dict(EngineCounters()):
                 own = counters.engine[name]
-                m.d.sync += own.eq(own + self.engine[name])
+                m.d.sync += own.eq(own + self.engine_counters[name])
         with m.If(self.clear):
             m.d.sync += counters.eq(0)
         return m

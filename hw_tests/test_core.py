@@ -15,6 +15,7 @@ from disc.lower.random_programs import COVERAGE, coverage, random_program
 from disc.lower.shape import BlockShape
 from disc.program import (
     Attend,
+    Command,
     LoadColumns,
     LoadConstants,
     LoadList,
@@ -74,7 +75,7 @@ def run_random_programs(name: str, seeds: range) -> set[str]:
 
 @pytest.mark.parametrize("name", CORES)
 def test_random_programs(name: str) -> None:
-    run_random_programs(name, range(24))
+    run_random_programs(name, range(16))
 
 
 @pytest.mark.full
@@ -164,7 +165,7 @@ def run_trained(name: str, kinds: dict[str, bool], layers: slice = slice(2, 3)) 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_block_of_the_trained_model(name: str) -> None:
-    run_trained(name, {"both": True, "ctr": False})
+    run_trained(name, {"both": True} if name == "tiny" else {"both": True, "ctr": False})
 
 
 def test_a_step_of_the_trained_model() -> None:
@@ -179,17 +180,20 @@ def test_every_kind_of_step_of_the_trained_model(name: str, hot: bool) -> None:
     run_trained(name, dict.fromkeys(KINDS, hot), slice(None))
 
 
+def _several(command: Command) -> bool:
+    """Whether it loads more than one entry of a list, if there are."""
+    return isinstance(command, LoadList) and min(command.rows, command.tokens) > 1
+
+
 def test_a_wrong_list_stops_the_program() -> None:
     """The error names the command; what is ahead of it is complete; the next program runs."""
     config, seed = CORES["six"], choose_seed()
     found = next(
         one
         for one in (random_program(config, seed + i) for i in range(100))
-        if any(c.NAME == "load_list" and c.rows > 1 for c in one.program.commands)
+        if any(_several(c) for c in one.program.commands)
     )
-    index = next(
-        i for i, c in enumerate(found.program.commands) if c.NAME == "load_list" and c.rows > 1
-    )
+    index = next(i for i, c in enumerate(found.program.commands) if _several(c))
     commands = list(found.program.commands)
     bad = found.image.copy()
     place = commands[index].dram
@@ -337,8 +341,11 @@ def test_counters_by_hand() -> None:
     image.put(buffers["kv"], rng.integers(-127, 128, (n, 2 * width)), "<i1")
     image.put(buffers["masks"], pack_masks(mask, hash_, config), "u1")
     program = builder.program()
-    (got,) = simulate(config, [CoreJob(program, image.data, latency=1)])
-    require_equal(got, execute(program, config, image.data), "a masked head")
+    # Twice, so that what the first run counted must be gone in the second.
+    first, got = simulate(config, [CoreJob(program, image.data, latency=1)] * 2)
+    for result in (first, got):
+        require_equal(result, execute(program, config, image.data), "a masked head")
+    assert first.counters == got.counters, "counters begin anew with every program"
 
     fullest = bank_loads(mask[rows], hash_.bank(np.arange(n)), banks).max(axis=1)
     engine, found = got.counters["engine"], got.counters

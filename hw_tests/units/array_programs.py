@@ -225,7 +225,13 @@ class ArrayScenes(Scenes):
             if isinstance(made, Mlp):
                 fields = {"fresh": 0, "first": 1, "last": 1}
             elif isinstance(made, Attend):
-                fields = {"epilogue": AttendEpilogue.PLAIN, "mark": 0, "first": 1, "last": 1}
+                fields = {
+                    "epilogue": AttendEpilogue.PLAIN,
+                    "mark": 0,
+                    "fill": 0,
+                    "first": 1,
+                    "last": 1,
+                }
                 fields |= {"dram": self.again.address, "stride": made.width}
             else:
                 return

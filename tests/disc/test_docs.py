@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SLOW = re.compile(
     r"disc (hashes|balance|calibrate|inspect|quality)|crosscheck .*--config (edge|server)"
-    r"|run .*(dense|1024)"
+    r"|run( --json)?$|run .*(dense|1024)|verilog --config edge"
 )
 
 

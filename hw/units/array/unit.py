@@ -108,14 +108,14 @@ class ArrayUnit(wiring.Component):
         m.submodules.planner = self._planner = MovePlanner(config)
         m.submodules.feeder = self._feeder = RowFeeder(config)
         m.submodules.trimmer = self._trimmer = SumTrimmer(config)
-        m.submodules.linear = self._linear = LinearPath(config)
-        m.submodules.attend = self._attend = AttendPath(config)
-        m.submodules.vectors = self._vectors = VectorLoader(config)
+        m.submodules.linear_path = self._linear = LinearPath(config)
+        m.submodules.attend_path = self._attend = AttendPath(config)
+        m.submodules.vector_loader = self._vectors = VectorLoader(config)
         m.submodules.state_words = self._state_words = StateWords(config)
         self._moves = {}
         for name, word_sizes in move_sizes(config).items():
             kind = ReadMove if name in _READS else WriteMove
-            m.submodules[name] = self._moves[name] = move = kind(config, word_sizes)
+            m.submodules[f"{name}_move"] = self._moves[name] = move = kind(config, word_sizes)
             port = "read" if name in _READS else "write"
             outer = wiring.flipped(getattr(self, f"{port}_{name}"))
             wiring.connect(m, getattr(move, port), outer)
