@@ -52,12 +52,14 @@ class AttentionScenes(Maker):
         return fields | {"dram": buffer.address, "stride": length, "slot": slot}
 
     def _result(self, width: int, epilogue: AttendEpilogue) -> dict[str, int]:
-        out = self.noise("out", self.tokens * width, "activations")
-        found = {"dram": out.address, "stride": width}
+        stride = width + self.integer(0, 3)
+        out = self.noise("out", self.tokens * stride, "activations")
+        found = {"dram": out.address, "stride": stride}
         if epilogue in (AttendEpilogue.ADD, AttendEpilogue.KEEP):
             size = sizes.sharing_bytes(self.config)
-            kept = self.noise("residual", self.tokens * width * size, "shared residual")
-            found |= {"residual": kept.address, "residual_stride": width * size}
+            stride = (width + self.integer(0, 3)) * size
+            kept = self.noise("residual", self.tokens * stride, "shared residual")
+            found |= {"residual": kept.address, "residual_stride": stride}
         return found
 
     def _epilogue(self, mode: MaskMode) -> AttendEpilogue:
