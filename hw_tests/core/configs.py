@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from disc.config import CoreConfig, build, preset
 
-__all__ = ["CORES"]
+__all__ = ["CORES", "small"]
 
 
-def _small(name: str, bus: tuple[int, int], **sections: dict[str, int]) -> CoreConfig:
+def small(name: str, bus: tuple[int, int], **sections: dict[str, int]) -> CoreConfig:
+    """Return a configuration with a bus of (bits, burst), and sections as given."""
     word_bits, burst = bus
     return build(
         {
@@ -24,7 +25,7 @@ def _small(name: str, bus: tuple[int, int], **sections: dict[str, int]) -> CoreC
 CORES: dict[str, CoreConfig] = {
     "tiny": preset("tiny"),
     # Nothing is a power of two that need not be; two elements a word of the vector unit.
-    "six": _small(
+    "six": small(
         "six",
         (64, 16),
         array={"banks": 8, "lanes": 6, "rows_in_flight": 3},
@@ -41,7 +42,7 @@ CORES: dict[str, CoreConfig] = {
         selector={"pixels": 3, "max_width": 16},
     ),
     # Many banks, wide words; sums of 40 bits take eight bytes, residuals of sharing two.
-    "wide": _small(
+    "wide": small(
         "wide",
         (256, 4),
         array={"banks": 16, "lanes": 12},
@@ -64,7 +65,7 @@ CORES: dict[str, CoreConfig] = {
         selector={"pixels": 2, "max_width": 16},
     ),
     # The banks hold 16 keys of 12 elements; an element at a time.
-    "scarce": _small(
+    "scarce": small(
         "scarce",
         (32, 16),
         array={"banks": 2, "lanes": 6},

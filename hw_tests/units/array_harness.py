@@ -9,7 +9,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from disc.config import CoreConfig, build
+from disc.config import CoreConfig
 from disc.program.fields import ADDRESS_BITS
 from disc.verilog import to_verilog
 from hw.control.fetch import COUNT_BITS
@@ -23,27 +23,14 @@ from hw.memory.lists import ListBuffers, ListReadPort
 from hw.memory.load import LoadUnit
 from hw.units.array import ArrayUnit
 from hw_tests import sim
+from hw_tests.core.configs import small
 
 __all__ = ["CONFIGS", "Computing", "simulator"]
 
 
-def _config(name: str, bus: tuple[int, int], **sections: dict[str, int]) -> CoreConfig:
-    word_bits, burst = bus
-    return build(
-        {
-            "name": name,
-            "cores": 1,
-            "clock_mhz": 100.0,
-            "bus": {"word_bits": word_bits, "burst": burst},
-            "dram": {"kind": "LPDDR5-6400", "channels": 1},
-            **sections,
-        }
-    )
-
-
 CONFIGS: dict[str, CoreConfig] = {
     # V = 2 in words of 4; residuals of a byte.
-    "plain": _config(
+    "plain": small(
         "plain",
         (64, 16),
         array={"banks": 4, "lanes": 4},
@@ -51,7 +38,7 @@ CONFIGS: dict[str, CoreConfig] = {
         vector={"lanes": 2, "max_channels": 48},
     ),
     # A number at a time in words of 6 on a narrow bus; a header takes two words.
-    "serial": _config(
+    "serial": small(
         "serial",
         (32, 16),
         array={"banks": 2, "lanes": 6, "rows_in_flight": 2},
@@ -59,7 +46,7 @@ CONFIGS: dict[str, CoreConfig] = {
         vector={"lanes": 1, "max_channels": 40},
     ),
     # Whole words of 5 at a time; sums of 8 bytes, residuals of 2, a wide bus with short bursts.
-    "broad": _config(
+    "broad": small(
         "broad",
         (256, 2),
         array={"banks": 8, "lanes": 5},
