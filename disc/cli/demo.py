@@ -100,10 +100,19 @@ def register(app: typer.Typer) -> None:
 
 
 def _print(block: dict[str, Any], runs: dict[str, Any], dense: Any, sparse: Any) -> None:
-    shown = ("commands", "equal_to_golden", "cycles", "array", "balance", "busy_array")
+    shown = (
+        "config",
+        "checkpoint",
+        "kind",
+        "commands",
+        "equal_to_golden",
+        "cycles",
+        "array",
+        "balance",
+        "busy_array",
+    )
     print_table(
-        f"{block['checkpoint']}, block {_LAYER.start}: program on the complete core "
-        f"({block['config']}), a quarter of the tokens, kept columns",
+        f"Block {_LAYER.start} on the core",
         {name: block[name] for name in shown},
     )
     first = next(iter(runs.values())).report
