@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -39,6 +39,7 @@ from hw.control.layouts import ProgramError
 from hw_tests.core.configs import CORES
 from hw_tests.core.simulate import CoreJob, CoreResult, simulate
 from hw_tests.core.trained import KINDS, trained_step
+from hw_tests.core.utilisation import array_cycles, by_command, queue_cycles
 from hw_tests.sim import choose_seed
 
 TRAFFIC = (
@@ -355,6 +356,14 @@ def test_counters_by_hand() -> None:
     assert engine["dot"] == engine["axpy"] == 2 * fullest.sum()
     assert engine["no_room"] == 0, "DRAM takes a word a cycle, rows are longer than that"
     assert engine["cycles"] == sum(engine[k] for k in ("dot", "axpy", "no_room", "no_row"))
+
+    # The report leaves no cycle out and gives none twice.
+    assert array_cycles(found).total == pytest.approx(found["cycles"])
+    for queue in Queue:
+        parts = asdict(queue_cycles(found, queue))
+        assert sum(parts.values()) == found["cycles"]
+        assert min(parts.values()) >= 0, parts
+    assert by_command(got, program)["attend, MASKED"]["kept"] == mask[rows].sum()
 
     # Every bus word that a row touches is read once for it.
     reads = [

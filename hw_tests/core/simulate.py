@@ -59,18 +59,11 @@ class CoreResult:
     """Wall-clock time of the simulation."""
 
 
-def build_core(
-    config: CoreConfig,
-    *,
-    dram_bytes: int = _DRAM_BYTES,
-    opt: str = "-O1",
-    waves: bool | None = None,
-) -> Built:
+def build_core(config: CoreConfig) -> Built:
     """Return the simulator of a core with DRAM, built if it is not yet."""
-    depth = dram_bytes // config.bus.word_bytes
-    header = {"configuration": config.digest}
-    verilog = to_verilog(CoreSystem(config, depth), top=TOP, header=header)
-    return build(verilog + DRAM_VERILOG, TOP, opt=opt, waves=waves)
+    system = CoreSystem(config, _DRAM_BYTES // config.bus.word_bytes)
+    verilog = to_verilog(system, top=TOP, header={"configuration": config.digest})
+    return build(verilog + DRAM_VERILOG, TOP)
 
 
 def simulate(

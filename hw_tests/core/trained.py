@@ -123,11 +123,13 @@ def trained_step(
     model = load_checkpoint(checkpoint)
     c = model.config
     tokens = c.tokens
+    if not 0 <= alpha <= tokens:
+        raise ValueError(f"alpha: must be in [0, {tokens}] (N), got {alpha}")
     calibration = load_calibration(checkpoint)
     lowering = Lowering(model, calibration, config.number, hot_tau=_HOT_TAU if hot else None)
     depth = len(range(c.depth)[layers])
     if not depth:
-        raise ValueError(f"layers: the model has {c.depth}, none of them is chosen")
+        raise ValueError(f"layer: must be in [0, {c.depth - 1}], none of these is chosen")
     plan = NetworkPlan(
         config,
         BlockShape(tokens, c.dim, c.heads, c.mlp_ratio * c.dim),
