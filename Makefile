@@ -35,7 +35,7 @@ test: lint
 	$(VENV)/bin/pytest -n $(WORKERS) -m "not full"
 
 test-full: lint
-	$(VENV)/bin/pytest -n $(WORKERS)
+	DISC_SEED=$${DISC_SEED:-random} $(VENV)/bin/pytest -n $(WORKERS)
 
 format: $(READY)
 	$(VENV)/bin/ruff check --fix .

@@ -15,7 +15,6 @@ from disc.lower.random_programs import COVERAGE, coverage, random_program
 from disc.lower.shape import BlockShape
 from disc.program import (
     Attend,
-    Command,
     LoadColumns,
     LoadConstants,
     LoadList,
@@ -23,9 +22,11 @@ from disc.program import (
     LoadRows,
     MaskMode,
     Norm,
+    Program,
     Project,
     ProjectEpilogue,
     Queue,
+    Select,
     sizes,
 )
 from disc.program.build import Builder
@@ -181,20 +182,23 @@ def test_every_kind_of_step_of_the_trained_model(name: str, hot: bool) -> None:
     run_trained(name, dict.fromkeys(KINDS, hot), slice(None))
 
 
-def _several(command: Command) -> bool:
-    """Whether it loads more than one entry of a list, if there are."""
-    return isinstance(command, LoadList) and min(command.rows, command.tokens) > 1
+def _given_list(program: Program) -> int | None:
+    """Index of a command that loads two entries or more of a list no command writes."""
+    written = {
+        place for c in program.commands if isinstance(c, Select) for place in (c.selected, c.reused)
+    }
+    for index, command in enumerate(program.commands):
+        given = isinstance(command, LoadList) and command.dram not in written
+        if given and min(command.rows, command.tokens) > 1:
+            return index
+    return None
 
 
 def test_a_wrong_list_stops_the_program() -> None:
     """The error names the command; what is ahead of it is complete; the next program runs."""
     config, seed = CORES["six"], choose_seed()
-    found = next(
-        one
-        for one in (random_program(config, seed + i) for i in range(100))
-        if any(_several(c) for c in one.program.commands)
-    )
-    index = next(i for i, c in enumerate(found.program.commands) if _several(c))
+    drawn = (random_program(config, seed + i) for i in range(100))
+    found, index = next((one, i) for one in drawn if (i := _given_list(one.program)) is not None)
     commands = list(found.program.commands)
     bad = found.image.copy()
     place = commands[index].dram

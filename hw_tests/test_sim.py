@@ -244,6 +244,24 @@ def test_seed_comes_from_the_environment_and_is_printed(monkeypatch, capsys):
     assert choose_seed() == 42
     assert choose_seed(7) == 7
     assert "DISC_SEED=42" in capsys.readouterr().err
+    monkeypatch.setenv("DISC_SEED", "random")
+    assert len({choose_seed() for _ in range(20)}) > 1
+    monkeypatch.setenv("DISC_SEED", "first")
+    with pytest.raises(ValueError, match=r"DISC_SEED: must be a number from 0 or 'random'"):
+        choose_seed()
+
+
+def test_a_test_has_a_seed_of_its_own(monkeypatch):
+    """The same in each phase and each time; another one in another test; random outside of one."""
+    monkeypatch.delenv("DISC_SEED", raising=False)
+    seeds = []
+    for test in ("a.py::one (setup)", "a.py::one (call)", "a.py::two (call)"):
+        monkeypatch.setenv("PYTEST_CURRENT_TEST", test)
+        seeds += [choose_seed(), choose_seed()]
+    assert seeds[:4] == [seeds[0]] * 4
+    assert seeds[4] == seeds[5] != seeds[0]
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    assert len({choose_seed() for _ in range(20)}) > 1
 
 
 def test_waves(two_flops, monkeypatch, scratch):

@@ -55,9 +55,11 @@ def test_scores_and_maxima(name):
         valid = rng.random(steps) < (0.6 if number_of % 2 else 1.0)  # rows without a gap, too
         last = rng.random(steps) < 0.4
         last[np.flatnonzero(valid)[-1]] = True  # no row is open when the scale changes
+        valid[-4:] = last[-4:] = True
         dots = random_dots(config, rng, steps, around=12)
         # Sparse enables: single-bank rows let an exact integer be the maximum.
         enable = rng.random((steps, B)) < rng.choice([0.1, 0.5, 1.0], steps)[:, None]
+        enable[-3:] = False  # three rows without a column
         golden = requantise_score(dots, multiplier, shift, number)
         row: list[int] = []
         for step in range(steps):

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,10 +36,27 @@ class SimResult:
 
 
 def choose_seed(seed: int | None = None) -> int:
-    """Return `seed`, else `DISC_SEED` from the environment, else a random one; print it."""
+    """Return `seed`, else `DISC_SEED` from the environment, else one of its own; print it.
+
+    A pytest test draws the same seed each time, so that what passed once passes again; with
+    `DISC_SEED=random` it draws another, as everything else does.
+
+    Raises
+    ------
+    ValueError
+        If `DISC_SEED` is neither.
+    """
     if seed is None:
         given = os.environ.get("DISC_SEED")
-        seed = int(given) if given else int.from_bytes(os.urandom(4), "little")
+        test = os.environ.get("PYTEST_CURRENT_TEST")
+        if given and given != "random":
+            if not given.isdecimal():
+                raise ValueError(f"DISC_SEED: must be a number from 0 or 'random', got {given!r}")
+            seed = int(given)
+        elif test and not given:
+            seed = zlib.crc32(test.rsplit(" ", 1)[0].encode())  # without its phase
+        else:
+            seed = int.from_bytes(os.urandom(4), "little")
     print(f"seed {seed} (repeat with DISC_SEED={seed})", file=sys.stderr)
     return seed
 
