@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from sim_models.balance import Inputs
+    from sim_models.balance.study import Inputs
 
 Record = dict[str, Any]
 Tell = Callable[[str], None]
@@ -66,9 +66,9 @@ def register(app: typer.Typer) -> None:
         seeds and everything is judged on those of the next two.
         """
         from disc.config import preset
-        from sim_models import balance as study
-        from sim_models.balance_area import area
-        from sim_models.balance_plot import plot_hashes, plot_masks
+        from sim_models.balance import study
+        from sim_models.balance.area import area
+        from sim_models.balance.plot import plot_hashes, plot_masks
 
         densities = sorted(density or (0.3, 0.1), reverse=True)
         for value in densities:
@@ -138,7 +138,7 @@ def _inputs(checkpoint: str, seed: int, tell: Tell) -> tuple[Inputs, Inputs]:
     import numpy as np
 
     from golden.capture import capture_all
-    from sim_models.balance import Inputs
+    from sim_models.balance.study import Inputs
 
     parts: dict[str, list[NDArray[np.float32]]] = {"q": [], "k": []}
     at = range(0, STEPS, EVERY)
@@ -168,8 +168,8 @@ def _engine(
     import numpy as np
 
     from disc.hashing import BankHash, local_bits_for
-    from sim_models.balance_engine import engine_record
-    from sim_models.balanced_masks import make_mask
+    from sim_models.balance.engine import engine_record
+    from sim_models.balance.masks import make_mask
 
     layers, heads, columns, head_dim = judged.q.shape[1:]
     sample, rows = len(judged.q) // 2, np.arange(columns)
@@ -225,7 +225,7 @@ def _images(
     from golden.model import load_checkpoint
     from golden.quality import psnr
     from golden.quality.runs import sample_run
-    from sim_models.balanced_masks import in_banks, make_mask
+    from sim_models.balance.masks import in_banks, make_mask
 
     model = load_checkpoint(checkpoint)
     columns = model.config.tokens

@@ -13,11 +13,9 @@ from typer.testing import CliRunner
 from disc.cli import app
 from disc.config import preset
 from disc.hashing import BankHash
-from sim_models.balance import Inputs, mask_study, masks_of, run_ahead_study, threshold_for
-from sim_models.balance_area import area
-from sim_models.balance_engine import engine_record
-from sim_models.balance_plot import plot_hashes, plot_masks
-from sim_models.balanced_masks import (
+from sim_models.balance.area import area
+from sim_models.balance.engine import engine_record
+from sim_models.balance.masks import (
     HARDWARE,
     MAKERS,
     SortedBanks,
@@ -29,7 +27,8 @@ from sim_models.balanced_masks import (
     make_mask,
     numerators,
 )
-from sim_models.run_ahead import (
+from sim_models.balance.plot import plot_hashes, plot_masks
+from sim_models.balance.run_ahead import (
     ORDERS,
     beside_steps,
     block_steps,
@@ -40,6 +39,7 @@ from sim_models.run_ahead import (
     squares,
     word_steps,
 )
+from sim_models.balance.study import Inputs, mask_study, masks_of, run_ahead_study, threshold_for
 
 RNG = np.random.default_rng(0)
 INPUTS = Inputs(*(1.3 * RNG.normal(size=(2, 3, 2, 2, 64, 8)).astype(np.float32)))

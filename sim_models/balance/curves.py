@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sim_models.balanced_masks import HARDWARE, MAKERS, SortedBanks, hardware_mask, numerators
+from sim_models.balance.masks import HARDWARE, MAKERS, SortedBanks, hardware_mask, numerators
 
 
 @dataclass(frozen=True, eq=False)

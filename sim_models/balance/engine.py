@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from disc.config import CoreConfig, build, preset
 from disc.hashing import BankHash
 from disc.program import Function
-from sim_models.balanced_masks import in_banks
+from sim_models.balance.masks import in_banks
 from sim_models.calibration import designed_constants
 from sim_models.engine import EngineModel, Operation
 

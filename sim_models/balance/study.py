@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disc.hashing import BankHash, bank_loads, local_bits_for, search
-from sim_models.balance_curves import exact_curves, hardware_curves
-from sim_models.balanced_masks import SortedBanks
-from sim_models.run_ahead import (
+from sim_models.balance.curves import exact_curves, hardware_curves
+from sim_models.balance.masks import SortedBanks
+from sim_models.balance.run_ahead import (
     ORDERS,
     beside_steps,
     block_steps,
