@@ -7,10 +7,15 @@ threshold is taken relative to the uniform probability 1/N, so one α serves all
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from disc.schedule import STConfig
+
+MaskMaker = Callable[[Tensor, STConfig, int], Tensor]
+"""Arguments and result as of `make_mask`, by whatever rule; no row may be empty."""
 
 
 def make_mask(p: Tensor, st: STConfig, first: int = 0) -> Tensor:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -201,18 +200,6 @@ def _alpha(masks: Sequence[Record], maker: str, banks: int, index: int) -> float
     return float(found[index])
 
 
-@contextmanager
-def _masks_made_by(maker: Callable[..., Any]) -> Iterator[None]:
-    from golden.accelerate import attention
-
-    before = attention.make_mask
-    attention.make_mask = maker
-    try:
-        yield
-    finally:
-        attention.make_mask = before
-
-
 def _images(
     checkpoint: str, seeds: Sequence[int], masks: Sequence[Record], tell: Tell
 ) -> list[Record]:
@@ -236,7 +223,7 @@ def _images(
     def run(name: str, alpha: float | None, used: float = 0.0) -> tuple[Any, dict[str, float]]:
         sums = {"kept": 0.0, "steps": 0.0, "mass": 0.0, "rows": 0.0}
 
-        def make(p: torch.Tensor, st: STConfig, first: int = 0) -> torch.Tensor:
+        def make(p: torch.Tensor, st: STConfig, first: int) -> torch.Tensor:
             values = p.numpy()
             rows = np.arange(first, first + p.shape[-2])
             mask = make_mask(name, values, rows, hash_, used / columns)
@@ -248,13 +235,13 @@ def _images(
 
         st = None if alpha is None else STConfig(alpha=alpha, share_residual=True)
         schedule = Schedule.periodic(STEPS, every=EVERY, st=st)
-        with _masks_made_by(make):
-            done = sample_run(
-                model,
-                schedule,
-                seeds,
-                tell=lambda ready, total: tell(f"images, {name}: {ready} of {total}"),
-            )
+        done = sample_run(
+            model,
+            schedule,
+            seeds,
+            maker=make,
+            tell=lambda ready, total: tell(f"images, {name}: {ready} of {total}"),
+        )
         return done.images, sums
 
     tell("images: dense")

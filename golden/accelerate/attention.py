@@ -11,7 +11,7 @@ from torch import Tensor
 from disc.schedule import STConfig
 from golden.accelerate.tokens import Rows
 from golden.attention import attention_probabilities, masked_attention
-from golden.st import make_mask
+from golden.st import MaskMaker, make_mask
 
 _MOST_ENTRIES = 1 << 26
 """Attention probabilities held at a time while masks are made."""
@@ -43,12 +43,16 @@ class RememberingAttention:
     Args:
         st: how masks are made; None attends densely.
         keep_keys: whether some step selects less than all tokens.
+        maker: makes the masks, see `golden.attach`.
     """
 
-    def __init__(self, st: STConfig | None, *, keep_keys: bool) -> None:
+    def __init__(
+        self, st: STConfig | None, *, keep_keys: bool, maker: MaskMaker = make_mask
+    ) -> None:
         # α = 0 keeps every entry: the same function, and to the bit only as the dense one.
         self.st = st if st and st.alpha > 0 else None
         self.keep_keys = keep_keys
+        self.maker = maker
         self.layers: dict[int, LayerState] = {}
         self.kept: dict[int, Tensor] = {}
         """Of the current step: layer to attention entries computed, float64 [B, H]; the mean of
@@ -113,7 +117,7 @@ class RememberingAttention:
         rows = max(1, _MOST_ENTRIES // (q.shape[0] * q.shape[1] * k.shape[2]))
         for first in range(0, q.shape[2], rows):
             p = attention_probabilities(q[:, :, first : first + rows].float(), k.float())
-            masks.append(make_mask(p, self.st, first))
+            masks.append(_checked(self.maker(p, self.st, first), p))
             outputs.append(masked_attention(p, v.float(), masks[-1]).to(q.dtype))
         state.mask = torch.cat(masks, dim=2)
         masked = torch.cat(outputs, dim=2)
@@ -144,6 +148,18 @@ class RememberingAttention:
             else:
                 kept[image] = mask[image, :, :count].sum(dim=(1, 2)).double().cpu()
         return kept
+
+
+def _checked(mask: Tensor, p: Tensor) -> Tensor:
+    batch, heads, rows, n = p.shape
+    if mask.dtype != torch.bool or mask.shape not in {p.shape, (batch, 1, rows, n)}:
+        raise ValueError(
+            f"maker: must return bool {[batch, heads, rows, n]} or {[batch, 1, rows, n]}, got "
+            f"{mask.dtype} {list(mask.shape)}"
+        )
+    if not mask.any(dim=-1).all():
+        raise ValueError("maker: must keep an entry in every row, some keep none")
+    return mask
 
 
 def _dense(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -20,6 +20,7 @@ from golden.accelerate.feedback import OutputFeedback
 from golden.accelerate.tokens import BranchSums, Rows
 from golden.accelerate.work import WorkCounter
 from golden.ctr import TokenSelector, patch_sums
+from golden.st import MaskMaker, make_mask
 
 _ATTRIBUTE = "_disc_accelerator"
 _STATE = (
@@ -68,7 +69,9 @@ class Accelerator:
         log: records of the current generation's steps.
     """
 
-    def __init__(self, transformer: nn.Module, schedule: Schedule) -> None:
+    def __init__(
+        self, transformer: nn.Module, schedule: Schedule, maker: MaskMaker = make_mask
+    ) -> None:
         self.schedule = schedule
         self.log: list[StepRecord] = []
         self.selectors: list[TokenSelector] = []
@@ -80,7 +83,7 @@ class Accelerator:
             )
         reuses = schedule.ctr is not None and len(schedule.refresh) < schedule.steps
         self._ctr = schedule.ctr if reuses else None
-        self.attention = RememberingAttention(schedule.st, keep_keys=reuses)
+        self.attention = RememberingAttention(schedule.st, keep_keys=reuses, maker=maker)
         self._transformer = transformer
         self._work = WorkCounter(transformer, self._adapter)
         self._undo_attention = self._adapter.install(self.attention)
@@ -119,7 +122,7 @@ class Accelerator:
         return copy.deepcopy({name: getattr(self, name) for name in _STATE})
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Go on from a snapshot, of this accelerator or of one with an equal schedule."""
+        """Go on from a snapshot, of this accelerator or of one attached alike."""
         for name, value in copy.deepcopy(dict(snapshot)).items():
             setattr(self, name, value)
         self.attention.layers = self._layers
@@ -335,6 +338,7 @@ def attach(
     every: int = 3,
     warmup: int = 1,
     tail: int = 0,
+    maker: MaskMaker = make_mask,
 ) -> Accelerator:
     """Run a transformer with CTR and ST from now on, inside whatever sampler calls it.
 
@@ -348,6 +352,11 @@ def attach(
         every: a refresh every so many steps…
         warmup: …after so many first steps that are refreshes all…
         tail: …and before so many last ones.
+        maker: makes the masks of ST, by default `golden.st.make_mask`.  Called with the dense
+            probabilities of R query rows, float32 [B, H, R, N], with `st`, and with the token of
+            the first row; a layer's rows may come in several calls, in order.  Returns bool
+            [B, H, R, N], or [B, 1, R, N] if heads share it: True keeps an entry, and every row
+            must keep one.  Not called if there is no `st` or its α is 0.
 
     Returns:
         The accelerator: its `log`, `macs()` and `report()` say what was done.  With neutral
@@ -356,7 +365,8 @@ def attach(
 
     Raises:
         ValueError: (or `ConfigError`, a kind of it) the transformer is of another class, in
-            training mode or attached already, or a setting is out of range.
+            training mode or attached already, or a setting is out of range.  Later, by
+            the transformer's call: a mask of `maker` has another type or shape, or an empty row.
     """
     if hasattr(transformer, _ATTRIBUTE):
         raise ValueError("transformer: already attached; golden.detach it first")
@@ -366,7 +376,7 @@ def attach(
         schedule = Schedule.periodic(steps, every=every, warmup=warmup, tail=tail, ctr=ctr, st=st)
     elif steps is not None or ctr is not None or st is not None:
         raise ConfigError("schedule: given together with its parts (steps, ctr, st); give one")
-    accelerator = Accelerator(transformer, schedule)
+    accelerator = Accelerator(transformer, schedule, maker)
     setattr(transformer, _ATTRIBUTE, accelerator)
     return accelerator
 

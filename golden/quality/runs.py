@@ -12,6 +12,7 @@ from disc.schedule import Schedule
 from golden.accelerate import attach, detach
 from golden.model.dit import DiT
 from golden.sampling import Denoiser, sample
+from golden.st import MaskMaker, make_mask
 
 Tell = Callable[[int, int], None]
 """Called with images done and images in all."""
@@ -56,6 +57,7 @@ def sample_run(
     *,
     guidance: float = 1.0,
     denoiser: Denoiser | None = None,
+    maker: MaskMaker = make_mask,
     tell: Tell = lambda done, total: None,
 ) -> Run:
     """Sample one image a seed with a schedule; class is seed modulo the number of classes.
@@ -67,6 +69,7 @@ def sample_run(
         guidance: classifier-free guidance scale, 1 is off.
         denoiser: evaluated in place of the model, and by itself bound to the schedule; the run
             then knows no work.
+        maker: makes the masks of ST, see `golden.attach`; a denoiser makes its own.
         tell: called after every batch.
 
     Raises:
@@ -82,7 +85,7 @@ def sample_run(
         part = seeds[first : first + size]
         labels = labels_of(model, part)
         if denoiser is None:
-            accelerator = attach(model, schedule)
+            accelerator = attach(model, schedule, maker=maker)
         try:
             drawn = sample(
                 model,

@@ -15,6 +15,7 @@ from disc.config import ConfigError
 from disc.schedule import CTRConfig, Schedule, STConfig
 from golden.model import DiT, DiTConfig, load_checkpoint
 from golden.sampling import sample
+from golden.st import make_mask
 
 P = Schedule.periodic
 STEPS = 7
@@ -33,8 +34,8 @@ def small_model(size_px: int = 8) -> DiT:
 MODEL = small_model()
 
 
-def run(schedule, labels=LABELS, seeds=SEEDS, model=MODEL, **more):
-    accelerator = golden.attach(model, schedule)
+def run(schedule, labels=LABELS, seeds=SEEDS, model=MODEL, maker=make_mask, **more):
+    accelerator = golden.attach(model, schedule, maker=maker)
     try:
         return (
             sample(model, labels, seeds, steps=schedule.steps, **more),
@@ -130,6 +131,58 @@ def test_work_falls_with_each_threshold():
         for (total, attention), (less, less_attention) in pairwise(series):
             assert less < total
             assert less_attention < attention
+
+
+def test_masks_are_those_of_the_maker():
+    plain = P(STEPS, every=3, ctr=CTRConfig(reuse=0.5), st=STConfig(alpha=0.8))
+    given_alpha = P(STEPS, every=3, ctr=CTRConfig(reuse=0.5), st=STConfig(alpha=2.0))
+    calls = []
+
+    def maker(p, st, first):
+        assert p.dtype == torch.float32
+        assert torch.allclose(p.sum(dim=-1), torch.ones(()))
+        calls.append((list(p.shape), st.alpha, first))
+        return make_mask(p, STConfig(alpha=0.8), first)
+
+    expected, log, macs = run(plain)
+    out, own_log, own_macs = run(given_alpha, maker=maker)
+    assert torch.equal(out, expected)
+    assert own_macs == macs
+    assert [r.density for r in own_log] == [r.density for r in log]
+    refreshes = sum(r.refresh for r in log)
+    assert calls == [([3, 2, 16, 16], 2.0, 0)] * 3 * refreshes  # a layer each
+    calls.clear()
+    run(P(STEPS), maker=maker)
+    run(P(STEPS, st=STConfig(alpha=0.0)), maker=maker)
+    assert not calls
+
+
+def test_a_maker_gets_rows_in_order_with_the_first_ones_token(monkeypatch):
+    schedule = P(STEPS, every=3, st=STConfig(alpha=1.0))
+    whole, _, _ = run(schedule)
+    monkeypatch.setattr("golden.accelerate.attention._MOST_ENTRIES", 3 * 2 * 16 * 6)
+    firsts = []
+
+    def maker(p, st, first):
+        firsts.append((first, p.shape[2]))
+        return make_mask(p, st, first)
+
+    out, _, _ = run(schedule, maker=maker)
+    assert firsts[:3] == [(0, 6), (6, 6), (12, 4)]
+    torch.testing.assert_close(out, whole, atol=1e-5, rtol=1e-4)
+
+
+def test_bad_masks_are_refused():
+    schedule = P(STEPS, st=STConfig(alpha=1.0))
+    shape = r"maker: must return bool \[3, 2, 16, 16\] or \[3, 1, 16, 16\], got torch\."
+    for maker, message in (
+        (lambda p, st, first: p, shape + r"float32 \[3, 2, 16, 16\]"),
+        (lambda p, st, first: p[0] > 0, shape + r"bool \[2, 16, 16\]"),
+        (lambda p, st, first: p > 1, "maker: must keep an entry in every row"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run(schedule, maker=maker)
+    run(schedule, maker=lambda p, st, first: p[:, :1] > 0)
 
 
 def test_images_of_a_batch_do_not_depend_on_each_other():
