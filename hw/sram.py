@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module
+from pathlib import Path
+
+from amaranth.hdl import ClockSignal, Instance, Shape, Value
 from amaranth.lib import wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from disc.config import MAX_MEMORY_WORDS
@@ -18,6 +19,9 @@ class Sram(wiring.Component):
     Read data follows the address by one cycle and holds while `read_en` is low.  Reading a word in
     the cycle in which it is written returns the old word.  Contents and read data are undefined
     after reset.
+
+    It is an instance of the Verilog module `disc_sram`, whose text `verilog.py` of `disc` adds to
+    what it writes, so that a user can put a macro in its place; see `docs/architecture.md`.
 
     Parameters
     ----------
@@ -38,6 +42,9 @@ class Sram(wiring.Component):
         `depth` is out of range.
     """
 
+    MODULE = "disc_sram"
+    VERILOG = Path(__file__).with_name(f"{MODULE}.v")
+
     def __init__(self, shape, depth: int):
         if not 1 <= depth <= MAX_MEMORY_WORDS:
             raise ValueError(f"depth: must be in [1, {MAX_MEMORY_WORDS}], got {depth}")
@@ -55,15 +62,16 @@ class Sram(wiring.Component):
         )
 
     def elaborate(self, platform):
-        m = Module()
-        m.submodules.words = words = Memory(shape=self.shape, depth=self.depth, init=[])
-        read, write = words.read_port(), words.write_port()
-        m.d.comb += [
-            read.addr.eq(self.read_address),
-            read.en.eq(self.read_en),
-            self.read_data.eq(read.data),
-            write.addr.eq(self.write_address),
-            write.data.eq(self.write_data),
-            write.en.eq(self.write_en),
-        ]
-        return m
+        return Instance(
+            self.MODULE,
+            p_WIDTH=Shape.cast(self.shape).width,
+            p_DEPTH=self.depth,
+            p_ADDRESS_BITS=len(self.read_address),
+            i_clk=ClockSignal(),
+            i_read_address=self.read_address,
+            i_read_en=self.read_en,
+            o_read_data=Value.cast(self.read_data),
+            i_write_address=self.write_address,
+            i_write_data=Value.cast(self.write_data),
+            i_write_en=self.write_en,
+        )

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import cocotb
+import numpy as np
 from cocotb.triggers import RisingEdge
 
 from hw_tests.lib import PAUSES, Scoreboard, StreamSink, StreamSource, cycles, rng, start
@@ -63,6 +64,18 @@ async def backdoor(dut: Any) -> None:
         dut.address.value = 0
         seen.append(dut.data.value.to_unsigned())
     outputs(seen=seen)
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+async def as_found(dut: Any) -> None:
+    """What a memory holds that nobody wrote, and a register before and after reset."""
+    before = dut.count.value.to_unsigned()
+    await start(dut)
+    outputs(
+        memory=np.array(read_memory(dut.bank0.words, 32)),
+        before=before,
+        after=dut.count.value.to_unsigned(),
+    )
 
 
 @cocotb.test()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from disc.verilog import to_verilog
@@ -84,15 +85,30 @@ class Echo(wiring.Component):
 class OneBank(wiring.Component):
     address: In(5)
     data: Out(40)
+    count: Out(16, init=7)
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.bank0 = bank = Sram(40, 32)
+        with m.If(self.address == 31):
+            m.d.sync += self.count.eq(self.count + 1)
         m.d.comb += [
             bank.read_address.eq(self.address),
             bank.read_en.eq(1),
             self.data.eq(bank.read_data),
         ]
+        return m
+
+
+class Table(wiring.Component):
+    address: In(2)
+    data: Out(8)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.words = words = Memory(shape=8, depth=4, init=[0, 4, 9, 0])
+        port = words.read_port()
+        m.d.comb += [port.addr.eq(self.address), self.data.eq(port.data)]
         return m
 
 
@@ -320,9 +336,29 @@ def test_pack_words(bits):
 
 def test_backdoor_reaches_memories_of_submodules():
     words = np.random.default_rng(0).integers(0, 1 << 40, 32)
-    built = build(text(OneBank()), "dut_top", public=[("dut_top.bank0", "words")])
+    built = build(text(OneBank()), "dut_top", public=[(Sram.MODULE, "words")])
     result = run(built, BENCH, testcase="backdoor", inputs={"words": words})
     assert np.array_equal(result.outputs["seen"], words)
+
+
+def test_nothing_starts_as_zero():
+    """Contents of memories are random, and so are registers until reset."""
+    built = build(text(OneBank()), "dut_top", public=[(Sram.MODULE, "words")])
+    found = [run(built, BENCH, testcase="as_found", seed=seed).outputs for seed in (1, 2, 3)]
+    assert all((one["memory"] != 0).mean() > 0.9 for one in found)
+    assert (found[0]["memory"] != found[1]["memory"]).mean() > 0.9
+    assert len({int(one["before"]) for one in found}) == 3
+    assert [int(one["after"]) for one in found] == [7, 7, 7]
+
+
+def test_what_is_written_before_reset():
+    """Memories and registers start with nothing; tables keep what they hold."""
+    verilog = text(OneBank())
+    assert " initial " not in verilog
+    assert "reg [15:0] count ;" in verilog
+    assert verilog.count(f"module {Sram.MODULE} ") == 1
+    assert f"module {Sram.MODULE} " not in text(TwoFlops())
+    assert "words[2] = 8'h09;" in text(Table())
 
 
 def test_free_running_speed(two_flops):

@@ -13,6 +13,7 @@ from disc.config import CoreConfig
 from disc.hashing import BankHash
 from disc.program import Function, FuseCommand, MaskMode
 from disc.verilog import to_verilog
+from hw.sram import Sram
 from hw_tests.engine.harness import RAW_WORDS, TOP, EngineHarness
 from hw_tests.sim import Built, SimResult, build, run
 
@@ -115,19 +116,7 @@ def engine_verilog(config: CoreConfig) -> str:
 
 def build_engine(config: CoreConfig, *, opt: str = "-O1") -> Built:
     """Return the simulator of the harness for a configuration, built if it is not yet."""
-    memories = (
-        "engine.distributor.bank_*",
-        "engine.mask.mask_*",
-        "engine.queries_buffer",
-        "engine.column_constants.bank_*",
-        "engine.activation.table.table_*",
-        "row_list",
-        "result",
-        "sum_word",
-        "dot_group",
-    )
-    public = [(f"{TOP}.{name}", "words") for name in memories]
-    return build(engine_verilog(config), TOP, public=public, opt=opt)
+    return build(engine_verilog(config), TOP, public=[(Sram.MODULE, "words")], opt=opt)
 
 
 def simulate(

@@ -79,8 +79,8 @@ def build(
         Build with VCD tracing; unset: as `DISC_WAVES` says.  Traced builds are separate entries.
     public : sequence of (module pattern, variable pattern)
         What cocotb can reach besides the variables of the top module, for example
-        `("top.bank*", "words")`.  Whatever is public cannot be optimised away, so name the few
-        memories that a bench loads.
+        `(Sram.MODULE, "words")`.  Whatever is public cannot be optimised away, so name the few
+        that a bench needs.
     opt : str
         C++ optimisation of the model.  `-O1` builds about as fast as `-O0` and runs six times
         faster; `-O2` pays for runs of more than about a million cycles.

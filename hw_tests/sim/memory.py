@@ -1,7 +1,7 @@
 """Backdoor access to memories: load and read them without simulated time.
 
 An `Sram` that is submodule `bank0` of the top is `dut.bank0.words`, if the build was given
-`public=[("<top>.bank0", "words")]`.
+`public=[(Sram.MODULE, "words")]`.
 """
 
 from __future__ import annotations
