@@ -21,7 +21,7 @@ from golden.integer.quantise import (
     quantise_head,
     quantised_attention,
 )
-from hw_tests.engine import HeadJob, SimulatedHead, build_engine, simulate
+from hw_tests.engine import HeadJob, SimulatedHead, build_engine, check, simulate
 
 __all__ = ["HASHES", "Crosscheck", "choose_hash", "crosscheck", "prepare"]
 
@@ -196,12 +196,14 @@ def crosscheck(
     )
     prepared = prepare(config, capture, alpha=alpha, selected_only=selected_only)
     hash_ = choose_hash(hash_name, config, checkpoint=checkpoint, seed=seed)
+    head_job = job(prepared, hash_, stall=stall)
+    check(config, head_job)
     tell("generating and compiling the RTL (kept for the next time)")
     begun = time.perf_counter()
     built = build_engine(config)
     build_seconds = time.perf_counter() - begun
     tell("running the RTL")
-    (simulated,) = simulate(config, [job(prepared, hash_, stall=stall)], built=built, seed=seed)
+    (simulated,) = simulate(config, [head_job], built=built, seed=seed)
     counters = simulated.counters
     beats = prepared.command.beats
     masked = prepared.command.mode == MaskMode.MASKED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,7 @@ class CoreResult:
     """Wall-clock time of the simulation."""
 
 
+@cache
 def build_core(config: CoreConfig) -> Built:
     """Return the simulator of a core with DRAM, built if it is not yet."""
     system = CoreSystem(config, _DRAM_BYTES // config.bus.word_bytes)

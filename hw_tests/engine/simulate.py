@@ -17,7 +17,15 @@ from hw.sram import Sram
 from hw_tests.engine.harness import RAW_WORDS, TOP, EngineHarness
 from hw_tests.sim import Built, SimResult, build, run
 
-__all__ = ["Counters", "HeadJob", "SimulatedHead", "build_engine", "engine_verilog", "simulate"]
+__all__ = [
+    "Counters",
+    "HeadJob",
+    "SimulatedHead",
+    "build_engine",
+    "check",
+    "engine_verilog",
+    "simulate",
+]
 
 Int = NDArray[np.int64]
 
@@ -139,8 +147,7 @@ def simulate(
         The simulation failed; with the end of its log.
     """
     for job in jobs:
-        job.command.validate(config)
-        _validate(config, job)
+        check(config, job)
     arrays: dict[str, object] = {"config": config.to_toml(), "jobs": len(jobs)}
     for number, job in enumerate(jobs):
         arrays |= {f"{number}.{name}": value for name, value in _pack(config, job).items()}
@@ -154,7 +161,9 @@ def simulate(
     return [_unpack(config, job, result, number) for number, job in enumerate(jobs)]
 
 
-def _validate(config: CoreConfig, job: HeadJob) -> None:
+def check(config: CoreConfig, job: HeadJob) -> None:
+    """Raise `ValueError` unless the job fits the configuration."""
+    job.command.validate(config)
     rows, d = job.q.shape
     function = job.command.function
     wide = function == Function.GELU
