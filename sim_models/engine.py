@@ -81,6 +81,11 @@ def shipped_calibration(config: CoreConfig) -> EngineCalibration:
     )
 
 
+def chosen_calibration(config: CoreConfig, path: str | Path | None) -> EngineCalibration:
+    """Return the calibration in a file, or without one the shipped one."""
+    return shipped_calibration(config) if path is None else load_calibration(path)
+
+
 def _parse(text: str, source: str) -> EngineCalibration:
     try:
         data = json.loads(text)

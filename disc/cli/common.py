@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +23,14 @@ SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the sampled ima
 CheckpointOption = Annotated[
     str,
     typer.Option("--checkpoint", help="Trained model: digits-256, digits-1024 (tokens) or a file."),
+]
+CalibrationOption = Annotated[
+    Path | None,
+    typer.Option("--calibration", help="From `disc calibrate`; left out: the shipped one."),
+]
+LatencyOption = Annotated[
+    int,
+    typer.Option("--latency", help="Cycles that DRAM takes for a request.", min=1, max=60000),
 ]
 
 # Into a pipe or a log nothing says how wide it is; wide enough then for every table here.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from disc.cli.common import ConfigOption, JsonOption, console, print_json
+from disc.cli.common import CalibrationOption, ConfigOption, JsonOption, console, print_json
 from disc.config import CoreConfig, load
 from disc.output import writable_directory
 
@@ -20,12 +20,12 @@ def report_for(
     config: CoreConfig, model: str, resolution: int, step: Step, calibration: Path | None = None
 ) -> Report:
     """Estimate a network with the calibrated engine model."""
-    from sim_models.engine import EngineModel, load_calibration, shipped_calibration
+    from sim_models.engine import EngineModel, chosen_calibration
     from sim_models.estimate import estimate
     from sim_models.networks import get_network
 
     network = get_network(model, resolution)
-    fitted = shipped_calibration(config) if calibration is None else load_calibration(calibration)
+    fitted = chosen_calibration(config, calibration)
     engine = EngineModel.calibrated(config, fitted)
     return estimate(network, config, engine, step, calibration=fitted)
 
@@ -94,9 +94,7 @@ def register(app: typer.Typer) -> None:
         precomputed: Annotated[
             bool, typer.Option(help="Leave out what depends on timestep or prompt alone.")
         ] = False,
-        calibration: Annotated[
-            Path | None, typer.Option(help="From `disc calibrate`; left out: the shipped one.")
-        ] = None,
+        calibration: CalibrationOption = None,
         plot: Annotated[
             Path | None, typer.Option(help="Write a latency plot here (.png or .svg).")
         ] = None,

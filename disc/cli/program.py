@@ -5,17 +5,27 @@ from __future__ import annotations
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from disc.cli.common import ConfigOption, JsonOption, console, print_json, print_table, progress
+from disc.cli.common import (
+    CalibrationOption,
+    ConfigOption,
+    JsonOption,
+    LatencyOption,
+    console,
+    print_json,
+    print_table,
+    progress,
+)
 from disc.config import load
 from disc.output import writable_directory, write_files
 from disc.program import MaskMode, Program
 
 if TYPE_CHECKING:
     from disc.lower.shape import BlockShape
+    from sim_models.engine import EngineModel
 
 FileArgument = Annotated[Path, typer.Argument(help="Program: text, or words if it ends in .bin.")]
 
@@ -175,6 +185,22 @@ def _shape(
     return BlockShape(network.tokens, network.width, network.heads, network.mlp_width)
 
 
+def _predicted(
+    program: Program, engine: EngineModel, density: float, latency: int
+) -> dict[str, Any]:
+    from disc.program.work import nominal_work
+    from sim_models.core import predict
+
+    work = nominal_work(program, engine.config, density=density)
+    found = predict(program, engine.config, work, engine, latency=latency)
+    array = sum(command.array_cycles(engine.config) for command in program.commands)
+    report = {"predicted_cycles": round(found.cycles), "busy": found.busy(program)}
+    # With masks the ideal is not what all columns take.
+    if all(one.used is None and one.made is None for one in work):
+        report["array"] = array / found.cycles
+    return report
+
+
 def _lower(group: typer.Typer) -> None:
     @group.command()
     def lower(
@@ -198,21 +224,35 @@ def _lower(group: typer.Typer) -> None:
             Path | None,
             typer.Option(help="Directory for program.asm, program.bin and layout.json."),
         ] = None,
+        predict: Annotated[
+            bool, typer.Option("--predict", help="Predict the program's cycles on a core.")
+        ] = False,
+        density: Annotated[
+            float,
+            typer.Option(help="--predict: share of the columns in masks, which are random."),
+        ] = 0.3,
+        latency: LatencyOption = 20,
+        calibration: CalibrationOption = None,
         config: ConfigOption = "edge",
         as_json: JsonOption = False,
     ) -> None:
         """Lower a DiT block: self-attention and MLP with their LayerNorms and gates.
 
         Sizes alone, no tensors: scales in the commands mean nothing.  Prints the number of
-        commands, DRAM traffic and the array's ideal cycles; with --out also writes the program.
+        commands, DRAM traffic and the array's ideal cycles; with --out also writes the program,
+        with --predict also says what the cycle model expects of it (docs/performance-model.md).
         Text cross-attention, embeddings and the final layer are not in it.
         """
         from disc.lower.count import count
         from disc.lower.plan import BlockPlan
         from disc.lower.shape import BlockScalars, StepKind
         from disc.program import format_program, to_bytes
+        from sim_models.engine import EngineModel, chosen_calibration
 
         chosen = load(config)
+        engine = None
+        if predict:
+            engine = EngineModel.calibrated(chosen, chosen_calibration(chosen, calibration))
         shape = _shape(model, resolution, tokens, dim, heads, hidden)
         if fill and mode != Mode.generate:
             raise ValueError(f"fill: needs mode generate, got {mode}")
@@ -222,8 +262,12 @@ def _lower(group: typer.Typer) -> None:
         with progress() as shown:
             shown.add_task(f"lowering a block of {shape.tokens} tokens")
             plan = BlockPlan(chosen, shape)
-            program = plan.program(BlockScalars.blank(shape), kind, tokens=out is not None)
+            program = plan.program(
+                BlockScalars.blank(shape), kind, tokens=predict or out is not None
+            )
             report = count(program, plan.layout, chosen).to_json()
+            if engine is not None:
+                report |= _predicted(program, engine, density, latency)
         report = {"config": chosen.name, "dram_bytes": plan.layout.end, **report}
         if out is not None:
             record = plan.layout.to_json() | {"hash": program.hash_rows}
@@ -238,7 +282,9 @@ def _lower(group: typer.Typer) -> None:
             print_json(report)
             return
         flat = {name: value for name, value in report.items() if not isinstance(value, dict)}
-        for part in ("commands_by_name", "read_by_kind", "written_by_kind"):
+        for part in ("commands_by_name", "read_by_kind", "written_by_kind", "busy"):
+            if part not in report:
+                continue
             label = part.partition("_")[0]
             flat |= {f"{label}: {key}": value for key, value in sorted(report[part].items())}
         print_table("Block", flat)

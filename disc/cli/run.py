@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from disc.cli.common import (
+    CalibrationOption,
     CheckpointOption,
     ConfigOption,
     JsonOption,
+    LatencyOption,
     SeedOption,
     console,
     print_json,
@@ -51,9 +53,7 @@ def register(app: typer.Typer) -> None:
         config: ConfigOption = "tiny",
         checkpoint: CheckpointOption = "digits-256",
         seed: SeedOption = 0,
-        latency: Annotated[
-            int, typer.Option(help="Cycles that DRAM takes for a request.", min=1, max=60000)
-        ] = 20,
+        latency: LatencyOption = 20,
         stall: Annotated[
             float,
             typer.Option(help="Probability with which DRAM holds up a transfer.", min=0, max=0.95),
@@ -61,6 +61,11 @@ def register(app: typer.Typer) -> None:
         plot: Annotated[
             Path | None, typer.Option(help="Picture of the cycles to write: .svg or .png.")
         ] = None,
+        predict: Annotated[
+            bool,
+            typer.Option("--predict", help="Ask the cycle model only: no RTL, no comparison."),
+        ] = False,
+        calibration: CalibrationOption = None,
         as_json: JsonOption = False,
     ) -> None:
         """Run a denoising step of the trained model on the complete core's RTL.
@@ -72,11 +77,13 @@ def register(app: typer.Typer) -> None:
         `array`: share of all cycles in which the multipliers worked, imbalance of banks deducted;
         `array_...` says where the others went (docs/architecture.md, Counters).  The
         second table has the same for each kind of command, from its start to its end.
+        `predicted_cycles` are those of the cycle model, where the configuration has a calibration.
         """
         from disc.output import writable_directory, write_files
         from golden.plotting import FORMATS, rendered
-        from hw_tests.core.measure import run_step
+        from hw_tests.core.measure import predict_step, run_step
         from hw_tests.core.plot import plot_cycles
+        from sim_models.engine import chosen_calibration
 
         chosen = load(config)
         suffix = plot.suffix.removeprefix(".") if plot else ""
@@ -84,22 +91,31 @@ def register(app: typer.Typer) -> None:
             raise ValueError(f"plot: must end in .{' or .'.join(FORMATS)}, got {plot}")
         if plot:
             writable_directory(plot.parent)
+        options: dict[str, Any] = {
+            "checkpoint": checkpoint,
+            "layers": slice(None) if layer is None else slice(layer, layer + 1),
+            "fraction": fraction,
+            "alpha": alpha,
+            "hot": hot,
+            "fill": fill,
+            "seed": seed,
+            "latency": latency,
+        }
+        if predict:
+            for name, given in (("plot", plot), ("stall", stall)):
+                if given:
+                    raise ValueError(f"{name}: needs the RTL, so it does not go with predict")
+            fitted = chosen_calibration(chosen, calibration)
+        elif calibration is not None:
+            raise ValueError("calibration: needs predict")
         with progress() as shown:
             task = shown.add_task("")
-            measured = run_step(
-                chosen,
-                kind,
-                checkpoint=checkpoint,
-                layers=slice(None) if layer is None else slice(layer, layer + 1),
-                fraction=fraction,
-                alpha=alpha,
-                hot=hot,
-                fill=fill,
-                seed=seed,
-                latency=latency,
-                stall=stall,
-                tell=lambda text: shown.update(task, description=text),
-            )
+            options["tell"] = lambda text: shown.update(task, description=text)
+            if predict:
+                predicted = predict_step(chosen, kind, calibration=fitted, **options)
+                _print(predicted.report, predicted.by_command, as_json, {})
+                return
+            measured = run_step(chosen, kind, stall=stall, **options)
         report, kinds = measured.report, measured.by_command
         if plot:
             finding = (
@@ -108,14 +124,23 @@ def register(app: typer.Typer) -> None:
             )
             picture = rendered(plot_cycles(measured.result.counters, finding), suffix)
             write_files({plot: picture})
-        if as_json:
-            print_json(report | {"by_command": kinds, "counters": measured.result.counters})
-            return
-        print_table("A step on the complete core", report)
-        table = Table(title="Commands", title_justify="left")
-        for name in ("command", "number", "cycles", "array", "balance"):
-            table.add_column(name, justify="left" if name == "command" else "right")
-        for name, own in kinds.items():
-            shares = [f"{own[k]:.2%}" if k in own else "" for k in ("array", "balance")]
-            table.add_row(name, f"{own['commands']:,}", f"{own['cycles']:,}", *shares)
-        console.print(table)
+        _print(report, kinds, as_json, {"counters": measured.result.counters})
+
+
+def _print(
+    report: dict[str, Any],
+    kinds: dict[str, dict[str, float]],
+    as_json: bool,
+    more: dict[str, Any],
+) -> None:
+    if as_json:
+        print_json(report | {"by_command": kinds} | more)
+        return
+    print_table("A step on the complete core", report)
+    table = Table(title="Commands", title_justify="left")
+    for name in ("command", "number", "cycles", "array", "balance"):
+        table.add_column(name, justify="left" if name == "command" else "right")
+    for name, own in kinds.items():
+        shares = [f"{own[k]:.2%}" if k in own else "" for k in ("array", "balance")]
+        table.add_row(name, f"{own['commands']:,}", f"{own['cycles']:,}", *shares)
+    console.print(table)

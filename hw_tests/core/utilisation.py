@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from disc.config import CoreConfig
-from disc.program import Attend, MaskMode, Mlp, Program, Queue
+from disc.program import Attend, Command, MaskMode, Mlp, Program, Queue
 from hw_tests.core.simulate import CoreResult
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "QueueCycles",
     "array_cycles",
     "by_command",
+    "kind_name",
     "queue_cycles",
     "utilisation",
 ]
@@ -115,6 +116,12 @@ def utilisation(counters: Mapping[str, Any], config: CoreConfig) -> dict[str, An
     }
 
 
+def kind_name(command: Command) -> str:
+    """Return a command's name, with the mode if it uses or makes a mask."""
+    sparse = isinstance(command, Attend | Mlp) and command.mode != MaskMode.DENSE
+    return f"{command.NAME}, {command.mode.name}" if sparse else command.NAME
+
+
 def by_command(result: CoreResult, program: Program) -> dict[str, dict[str, float]]:
     """Return what commands of each kind took; masked attention apart from dense.
 
@@ -126,9 +133,7 @@ def by_command(result: CoreResult, program: Program) -> dict[str, dict[str, floa
         start, end = result.spans[index].tolist()
         if start < 0:
             continue
-        sparse = isinstance(command, Attend | Mlp) and command.mode != MaskMode.DENSE
-        name = f"{command.NAME}, {command.mode.name}" if sparse else command.NAME
-        own = found.setdefault(name, {"commands": 0, "cycles": 0})
+        own = found.setdefault(kind_name(command), {"commands": 0, "cycles": 0})
         own["commands"] += 1
         own["cycles"] += end - start
         for key, value in result.engine.get(index, {}).items():
