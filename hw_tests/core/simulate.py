@@ -65,7 +65,7 @@ def build_core(config: CoreConfig) -> Built:
     """Return the simulator of a core with DRAM, built if it is not yet."""
     system = CoreSystem(config, _DRAM_BYTES // config.bus.word_bytes)
     verilog = to_verilog(system, top=TOP, header={"configuration": config.digest})
-    return build(verilog + DRAM_VERILOG, TOP)
+    return build(verilog + DRAM_VERILOG, TOP, opt="-O1")
 
 
 def simulate(

@@ -42,8 +42,8 @@ def test_queues_are_in_order_and_tokens_are_waited_for(seed):
         last[command.QUEUE] = end
     for giver in Queue:
         for taker in Queue:
-            given = [i for i, c in enumerate(commands) if c.QUEUE == giver and c.signal & taker.bit]
-            taken = [i for i, c in enumerate(commands) if c.QUEUE == taker and c.wait & giver.bit]
+            given = [i for i, c in enumerate(commands) if giver == c.QUEUE and c.signal & taker.bit]
+            taken = [i for i, c in enumerate(commands) if taker == c.QUEUE and c.wait & giver.bit]
             for i, j in zip(given, taken, strict=True):
                 assert got.spans[i, 1] <= got.spans[j, 0]
 
