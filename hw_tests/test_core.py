@@ -34,6 +34,7 @@ from disc.program.encoding import WORD_BYTES
 from disc.program.masks import pack_masks
 from disc.program.program import BufferKind
 from golden.executor import execute
+from golden.executor.observe import observe
 from golden.executor.random_blocks import Case, draw_rows, steps
 from golden.integer.block import block
 from hw.control.layouts import ProgramError
@@ -42,6 +43,8 @@ from hw_tests.core.simulate import CoreJob, CoreResult, simulate
 from hw_tests.core.trained import KINDS, trained_step
 from hw_tests.core.utilisation import array_cycles, by_command, queue_cycles
 from hw_tests.sim import choose_seed
+from sim_models.core import Prediction, predict
+from sim_models.engine import EngineModel, shipped_calibration
 
 TRAFFIC = (
     {"latency": 1},
@@ -180,6 +183,42 @@ def test_a_step_of_the_trained_model() -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_kind_of_step_of_the_trained_model(name: str, hot: bool) -> None:
     run_trained(name, dict.fromkeys(KINDS, hot), slice(None))
+
+
+def predicted(config: CoreConfig, job: CoreJob) -> Prediction:
+    engine = EngineModel.calibrated(config, shipped_calibration(config))
+    work = observe(job.program, config, job.dram)
+    return predict(job.program, config, work, engine, latency=job.latency)
+
+
+@pytest.mark.parametrize("latency", [1, 20, 60])
+def test_predicted_cycles(latency: int) -> None:
+    """Blocks within half a per cent, the engine exactly; short programs within ten on average."""
+    config, seed = CORES["tiny"], choose_seed()
+    steps_ = [trained_step(config, k, layers=slice(2, 3), seed=seed % 1000) for k in ("both", "st")]
+    drawn = [random_program(config, seed + i) for i in range(16)]
+    jobs = [
+        *(CoreJob(step.program, step.dram, latency) for step in steps_),
+        *(CoreJob(one.program, one.image, latency) for one in drawn),
+    ]
+    results = simulate(config, jobs, seed=seed, most_cycles=1 << 30)
+    for job, got in zip(jobs[:2], results, strict=False):
+        found, counters = predicted(config, job), got.counters
+        assert found.cycles == pytest.approx(counters["cycles"], rel=0.005)
+        fetched = len(job.program.commands) * WORD_BYTES // config.bus.word_bytes
+        read = fetched + sum(cost.read for cost in found.costs)
+        assert read == pytest.approx(counters["read_words"], rel=0.001)
+        assert sum(cost.written for cost in found.costs) == counters["write_words"]
+        for index, cost in enumerate(found.costs):
+            if cost.engine:
+                # A row is late or leaves late only where memory is.
+                assert 0 <= got.engine[index]["cycles"] - cost.engine <= 2 + latency
+    ratios = [
+        predicted(config, job).cycles / got.counters["cycles"]
+        for job, got in zip(jobs[2:], results[2:], strict=True)
+    ]
+    assert abs(np.mean(ratios) - 1) < 0.1
+    assert 0.7 < min(ratios) <= max(ratios) < 1.1
 
 
 def _given_list(program: Program) -> int | None:
