@@ -16,7 +16,7 @@ from disc.program.fuse import MaskMode
 from disc.program.load import LoadList, RowCommand
 from disc.program.program import Program
 
-__all__ = ["BusWords", "CommandWork", "dram_accesses", "nominal_work", "row_words", "words_moved"]
+__all__ = ["CommandWork", "dram_accesses", "nominal_work", "row_words"]
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,6 @@ class CommandWork:
     """`attend` GENERATE: the masks made [rows, columns]."""
 
 
-@dataclass(frozen=True)
-class BusWords:
-    """Words of the bus, `bus.word_bits` each."""
-
-    read: int
-    written: int
-
-
 def row_words(access: Access, tokens: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """Return the bus words of `size` bytes that each row of a DRAM access touches, [rows]."""
     rows = tokens if access.window else np.arange(access.rows)
@@ -46,15 +38,6 @@ def row_words(access: Access, tokens: NDArray[np.int64], size: int) -> NDArray[n
         rows = rows[: len(tokens)]
     start = access.start + rows * access.stride
     return (start + access.length - 1) // size - start // size + 1
-
-
-def words_moved(command: Command, config: CoreConfig, work: CommandWork) -> BusWords:
-    """Return what a command reads and writes, each row by itself."""
-    moved = [0, 0]
-    for access in dram_accesses(command, config, work):
-        words = row_words(access, work.tokens, config.bus.word_bytes)
-        moved[access.write] += int(words.sum())
-    return BusWords(*moved)
 
 
 def dram_accesses(command: Command, config: CoreConfig, work: CommandWork) -> list[Access]:

@@ -44,6 +44,23 @@ REQUESTS = 16
 EMPTY = {"load": 3, "vector": 2, "array": 1, "store": 3}
 """Cycles of a command whose list is empty."""
 
+# Cycles that a command takes besides its words and memory's latency, as `hw_tests` measures them.
+LOAD = 13
+"""First request 11 cycles behind the start, the last word in its memory 2 behind its arrival."""
+LIST, NO_ENTRIES = 26, 17
+"""Length, then entries; a list that ends ahead of the first one asked for."""
+STORE_MASKS = 8
+SELECT, COPY = 24, 15
+"""To the first score and from the last; to the first patch that is copied and from the last."""
+NORM_START, NORM_STATISTICS, NORM_END = 11, 18, 15
+FORECAST, FORECAST_RATIOS = 20, 18
+"""Rows through the unit; more where ages are looked up among the ratios."""
+PROJECT, PROJECT_GATED = 9, 14
+MLP_SUMS, MLP_REST = 4, 9
+"""Sums that start; sums that go on, or end in the gate."""
+ATTEND, ATTEND_SUMS = 4, 14
+"""Normalised by the engine; merged, shared, or left as sums."""
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -106,12 +123,12 @@ class CostModel:
         if isinstance(command, StoreMasks):
             lines = self._core_words(command)
             rows = words[True][0]
-            return Cost(int(np.maximum(rows, lines).sum()) + 8 + self.latency, 0, written)
+            return Cost(int(np.maximum(rows, lines).sum()) + STORE_MASKS + self.latency, 0, written)
         if isinstance(command, Select):
             return Cost(self._select(command, words), read, written)
         rows = words[False][0]
         stream = int(np.maximum(rows, self._core_words(command)).sum())
-        return Cost(self._stream(stream, rows) + 13 + self.latency, read, 0)
+        return Cost(self._stream(stream, rows) + LOAD + self.latency, read, 0)
 
     # -- load and store --------------------------------------------------------------------------
 
@@ -141,9 +158,9 @@ class CostModel:
 
     def _list(self, command: LoadList, work: CommandWork, read: int) -> float:
         if not len(work.tokens):
-            return self.latency + 17
+            return self.latency + NO_ENTRIES
         # The entries are asked for when the length is known.
-        return 2 * self.latency + 26 + max(len(work.tokens), read)
+        return 2 * self.latency + LIST + max(len(work.tokens), read)
 
     # -- vector ----------------------------------------------------------------------------------
 
@@ -159,13 +176,13 @@ class CostModel:
         first = sum(int(w[0]) for w in words[False])
         if isinstance(command, Norm):
             # A row's statistics are known behind it; the vectors come behind the first row.
-            ahead = 11 + max(own + 18, first)
-            return max(rows * own, read - first) + ahead + 15 + self.latency
+            ahead = NORM_START + max(own + NORM_STATISTICS, first)
+            return max(rows * own, read - first) + ahead + NORM_END + self.latency
         stream = self._stream(max(rows * own, read, written), np.concatenate(words[False]))
         if isinstance(command, Forecast) and not command.hold:
-            stream = max(stream + 18, (1 << DISTANCE_BITS) + 6)
+            stream = max(stream, 1 << DISTANCE_BITS) + FORECAST_RATIOS
         # The last row is written when it has been read.
-        return stream + 20 + 2 * self.latency
+        return stream + FORECAST + 2 * self.latency
 
     # -- array -----------------------------------------------------------------------------------
 
@@ -218,11 +235,11 @@ class CostModel:
     def _array_overhead(self, command: Project | Mlp | Attend) -> int:
         """From the engine's end to the last word on its way, and the cycles ahead of it."""
         if isinstance(command, Project):
-            return 9 if command.epilogue != ProjectEpilogue.GATE else 14
+            return PROJECT_GATED if command.epilogue == ProjectEpilogue.GATE else PROJECT
         if isinstance(command, Mlp):
-            return 4 if command.first and not command.last else 9
+            return MLP_SUMS if command.first and not command.last else MLP_REST
         direct = command.first and command.last and command.epilogue == AttendEpilogue.PLAIN
-        return 4 if direct and not command.mark else 14
+        return ATTEND if direct and not command.mark else ATTEND_SUMS
 
     # -- select ----------------------------------------------------------------------------------
 
@@ -233,5 +250,5 @@ class CostModel:
         read = int(sum(w.sum() for w in words[False]))
         cycles = self._stream(max(beats, read), np.ones(pieces * latents, np.int64))
         if command.update:
-            cycles += self._stream(read // latents, np.ones(pieces, np.int64)) + 15 + self.latency
-        return cycles + 24 + self.latency
+            cycles += self._stream(read // latents, np.ones(pieces, np.int64)) + COPY + self.latency
+        return cycles + SELECT + self.latency

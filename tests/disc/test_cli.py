@@ -42,6 +42,12 @@ def disc(*args: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess
         (["run", "--fraction", "0"], "fraction: must be in (0, 1]"),
         (["run", "--alpha", "-1"], "alpha: must be in [0, 256]"),
         (["run", "--plot", "x.gif"], "plot: must end in .png or .svg"),
+        (["run", "--predict", "--stall", "0.1"], "stall: needs the RTL"),
+        (["run", "--predict", "--plot", "x.svg"], "plot: needs the RTL"),
+        (["run", "--calibration", "none.json"], "calibration: needs predict"),
+        (["run", "--predict", "--calibration", "none.json"], "calibration: cannot read none.json"),
+        (["program", "lower", "--predict", "--density", "2"], "density: must be in (0, 1], got 2"),
+        (["program", "lower", "--predict", "--calibration", "x"], "calibration: cannot read x"),
         (["estimate", "--model", "dit-xxl-2"], "dit-xxl-2"),
         (["estimate", "--resolution", "300"], "300"),
         (["estimate", "--density", "0"], "density: must be above 0"),
@@ -155,6 +161,17 @@ def test_estimate_json_adds_up(tmp_path: Path) -> None:
     bases = {op["name"]: op["basis"] for op in report["operators"]}
     assert bases["self.attention"] == "calibrated"
     assert bases["mlp.fc1"] == "formula"
+
+
+def test_run_predicts(tmp_path: Path) -> None:
+    args = ("run", "--kind", "st", "--layer", "2", "--predict", "--json")
+    done = disc(*args, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    kinds = report["by_command"]
+    assert sum(own["commands"] for own in kinds.values()) == report["commands"]
+    array = sum(kinds[name]["cycles"] for name in ("project", "mlp", "attend, MASKED"))
+    assert array / report["predicted_cycles"] == pytest.approx(report["busy_array"], abs=1e-4)
 
 
 def test_files_are_written_all_or_none(tmp_path: Path) -> None:

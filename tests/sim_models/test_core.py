@@ -11,7 +11,7 @@ from disc.lower.random_programs import random_program
 from disc.lower.shape import BlockScalars, BlockShape, StepKind
 from disc.program import Attend, Fence, LoadRows, MaskMode, Program, Queue
 from disc.program.access import Access, Space
-from disc.program.work import nominal_work, row_words, words_moved
+from disc.program.work import nominal_work, row_words
 from golden.executor.observe import observe
 from sim_models.core import predict
 from sim_models.core.queues import _shares
@@ -113,11 +113,12 @@ def test_words_of_rows():
     assert row_words(slots, tokens, 16).tolist() == [1, 1]
 
 
-def test_words_moved_are_those_of_the_accesses():
+def test_every_command_moves_words():
     program = lowered()
-    for command, one in zip(program.commands, nominal_work(program, CONFIG), strict=True):
-        moved = words_moved(command, CONFIG, one)
-        assert moved.read + moved.written > 0, command
+    got = predict(program, CONFIG, nominal_work(program, CONFIG), ENGINE)
+    for command, cost in zip(program.commands, got.costs, strict=True):
+        assert cost.read + cost.written > 0, command
+        assert cost.cycles >= max(cost.read, cost.written, cost.engine), command
 
 
 def test_shares_of_the_port():
