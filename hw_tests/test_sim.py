@@ -341,6 +341,18 @@ def test_backdoor_reaches_memories_of_submodules():
     assert np.array_equal(result.outputs["seen"], words)
 
 
+def test_memory_of_the_user():
+    """With DISC_SRAM defined another module takes the place of the model; this one inverts."""
+    own = Sram.VERILOG.read_text().replace("`ifndef", "`ifdef")
+    own = own.replace("read_data <= words", "read_data <= ~words")
+    words = np.random.default_rng(0).integers(0, 1 << 40, 32)
+    built = build(
+        text(OneBank()) + own, "dut_top", public=[(Sram.MODULE, "words")], args=["-DDISC_SRAM"]
+    )
+    seen = run(built, BENCH, testcase="backdoor", inputs={"words": words}).outputs["seen"]
+    assert np.array_equal(seen, words ^ ((1 << 40) - 1))
+
+
 def test_nothing_starts_as_zero():
     """Contents of memories are random, and so are registers until reset."""
     built = build(text(OneBank()), "dut_top", public=[(Sram.MODULE, "words")])
