@@ -1,4 +1,4 @@
-"""How the hardware tests are shared out: by configuration, and between the two suites."""
+"""How the hardware tests are shared out: between the two suites, and in order."""
 
 from pathlib import Path
 
@@ -11,19 +11,14 @@ The complete core runs in such a one in `make test`; its parts run in them in `m
 """
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark and order the tests.
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark tests of ordinary configurations."""
+    given = getattr(item, "callspec", None)
+    if given and given.params.get("name") in ORDINARY.get(item.path.parent.name, ()):
+        item.add_marker(pytest.mark.full)
 
-    Tests of one configuration share a worker, which has elaborated it.  Those of the core come
-    first, since they take longest.
-    """
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest: the core, then all of hardware."""
     here = Path(__file__).parent
-    for item in items:
-        given = getattr(item, "callspec", None)
-        name = given.params.get("name") if given else None
-        if here not in item.path.parents or not isinstance(name, str):
-            continue
-        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{name}"))
-        if name in ORDINARY.get(item.path.parent.name, ()):
-            item.add_marker(pytest.mark.full)
-    items.sort(key=lambda item: item.path != here / "test_core.py")
+    items.sort(key=lambda i: (i.path != here / "test_core.py", here not in i.path.parents))

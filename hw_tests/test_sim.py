@@ -271,7 +271,7 @@ def test_a_test_has_a_seed_of_its_own(monkeypatch):
     """The same in each phase and each time; another one in another test; random outside of one."""
     monkeypatch.delenv("DISC_SEED", raising=False)
     seeds = []
-    for test in ("a.py::one (setup)", "a.py::one@group (call)", "a.py::two (call)"):
+    for test in ("a.py::one (setup)", "a.py::one (call)", "a.py::two (call)"):
         monkeypatch.setenv("PYTEST_CURRENT_TEST", test)
         seeds += [choose_seed(), choose_seed()]
     assert seeds[:4] == [seeds[0]] * 4

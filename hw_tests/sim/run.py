@@ -54,8 +54,7 @@ def choose_seed(seed: int | None = None) -> int:
                 raise ValueError(f"DISC_SEED: must be a number from 0 or 'random', got {given!r}")
             seed = int(given)
         elif test and not given:
-            # Without its phase and the group that pytest-xdist adds.
-            seed = zlib.crc32(test.rsplit(" ", 1)[0].rsplit("@", 1)[0].encode())
+            seed = zlib.crc32(test.rsplit(" ", 1)[0].encode())  # without its phase
         else:
             seed = int.from_bytes(os.urandom(4), "little")
     print(f"seed {seed} (repeat with DISC_SEED={seed})", file=sys.stderr)
