@@ -7,7 +7,7 @@ from amaranth.lib import data
 
 from disc.config import CoreConfig
 from disc.program import FuseCommand
-from hw.score import maximum_bits
+from hw.softmax.score import maximum_bits
 from hw.vector.words import total_bits
 
 __all__ = ["FuseLayout", "RowEntry"]

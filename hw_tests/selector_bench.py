@@ -8,7 +8,7 @@ import cocotb
 import numpy as np
 
 from disc.config import loads
-from hw.selector import command_layout, pixels_layout, summary_layout
+from hw.units.store.selector import command_layout, pixels_layout, summary_layout
 from hw_tests.lib import PAUSES, Scoreboard, StreamSink, StreamSource, start
 from hw_tests.lib.codec import width
 from hw_tests.sim import inputs, outputs

@@ -12,7 +12,7 @@ import pytest
 from disc.config import CoreConfig, build, preset
 from disc.verilog import to_verilog
 from golden.ctr import select_tokens_int
-from hw.selector import MAX_CHANNELS, MAX_PATCH, SelectorMode, TokenSelector, score_bits
+from hw.units.store.selector import MAX_CHANNELS, MAX_PATCH, SelectorMode, TokenSelector, score_bits
 from hw_tests import sim
 
 

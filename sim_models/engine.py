@@ -220,7 +220,7 @@ class EngineModel:
             beats=self.beats(operation.row_dim),
             axpy_beats=0 if project else self.beats(operation.out_dim or operation.row_dim),
             reading=array.lanes // vector.lanes,
-            # Two rows of the longest head, and not less than 8: `hw.sum_queue`.
+            # Two rows of the longest head, and not less than 8: `hw.softmax.sum_queue`.
             room=max(8, 2 * self.config.max_beats),
             rows_in_flight=array.rows_in_flight,
             looked_up=gelu,

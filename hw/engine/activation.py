@@ -9,9 +9,9 @@ from amaranth.lib.wiring import In, Out
 from disc.config import CoreConfig
 from disc.program import Function
 from hw.adder_tree import delay
-from hw.column_constants import Constants
+from hw.array.column_constants import Constants
 from hw.command import FuseLayout
-from hw.score import ScoreUnit, maximum_bits
+from hw.softmax.score import ScoreUnit, maximum_bits
 from hw.vector.lookup import ActivationTable, TableEntry
 
 __all__ = ["Activation"]

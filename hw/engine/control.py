@@ -7,10 +7,10 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
+from hw.array.dot_queue import dot_queue_depth
 from hw.command import FuseLayout
-from hw.dot_queue import dot_queue_depth
 from hw.engine.ports import EngineCounters
-from hw.sum_queue import sum_queue_depth
+from hw.softmax.sum_queue import sum_queue_depth
 
 __all__ = ["CommandControl"]
 

@@ -9,11 +9,12 @@ from amaranth.lib.wiring import In, Out
 from disc.config import CoreConfig
 from disc.program import Function, MaskMode
 from hw.adder_tree import adder_tree, adder_tree_latency, delay
-from hw.column_constants import ColumnConstants, ConstantWord
+from hw.array.column_constants import ColumnConstants, ConstantWord
+from hw.array.distributor import BankDistributor, OperandWord
+from hw.array.dot_queue import DotGroup, DotQueue
+from hw.array.dpu_array import DpuArray
+from hw.array.row_store import RowStore
 from hw.command import FuseLayout, RowEntry
-from hw.distributor import BankDistributor, OperandWord
-from hw.dot_queue import DotGroup, DotQueue
-from hw.dpu_array import DpuArray
 from hw.engine.activation import Activation
 from hw.engine.control import CommandControl
 from hw.engine.fetch import OperandFetch
@@ -24,12 +25,11 @@ from hw.engine.ports import EngineCounters, QueryWord
 from hw.engine.rows import RowRing
 from hw.engine.sums import RowSums
 from hw.hash import matrix_layout
-from hw.mask_controller import MaskController, MaskLine
-from hw.mask_generator import MaskGenerator
-from hw.normaliser import ResultWord
-from hw.row_store import RowStore
+from hw.masks.controller import MaskController, MaskLine
+from hw.masks.generator import MaskGenerator
+from hw.softmax.normaliser import ResultWord
+from hw.softmax.sum_stream import SumWord
 from hw.sram import Sram
-from hw.sum_stream import SumWord
 from hw.vector.lookup import TableEntry
 
 __all__ = ["AttentionEngine"]

@@ -9,12 +9,12 @@ from amaranth.lib.wiring import In, Out
 from disc.config import CoreConfig
 from disc.program import Function
 from hw.adder_tree import adder_tree, adder_tree_latency, delay
+from hw.array.dpu_array import ArrayStep, scalar_bits
 from hw.command import FuseLayout
-from hw.dpu_array import ArrayStep, scalar_bits
 from hw.engine.issue import Step
 from hw.engine.rows import RowSlot
-from hw.mask_generator import total_bits
-from hw.numerator import NumeratorUnit
+from hw.masks.generator import total_bits
+from hw.softmax.numerator import NumeratorUnit
 
 __all__ = ["OperandFetch"]
 

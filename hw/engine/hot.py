@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from disc.config import CoreConfig
 from disc.program import Function, MaskMode
 from hw.command import FuseLayout
-from hw.mask_controller import MaskLine
+from hw.masks.controller import MaskLine
 from hw.sram import Sram
 
 __all__ = ["HotColumns"]

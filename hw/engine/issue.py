@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from disc.config import CoreConfig
 from disc.program import Function
 from hw.command import FuseLayout
-from hw.sum_queue import beat_bits
+from hw.softmax.sum_queue import beat_bits
 
 __all__ = ["Issuer", "Step"]
 

@@ -10,7 +10,7 @@ from disc.config import CoreConfig
 from disc.program import Function
 from hw.command import FuseLayout, RowEntry
 from hw.reduce import largest
-from hw.score import maximum_bits
+from hw.softmax.score import maximum_bits
 
 __all__ = ["RowRing", "RowSlot"]
 

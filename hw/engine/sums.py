@@ -12,11 +12,11 @@ from disc.program import Function, MaskMode
 from hw.command import FuseLayout, RowEntry
 from hw.engine.issue import Step
 from hw.engine.rows import RowSlot
-from hw.mask_generator import MaskRow, total_bits
-from hw.normaliser import Normaliser, ResultWord
-from hw.score import maximum_bits
-from hw.sum_queue import QueuedWord, SumQueue
-from hw.sum_stream import SumStream, SumWord
+from hw.masks.generator import MaskRow, total_bits
+from hw.softmax.normaliser import Normaliser, ResultWord
+from hw.softmax.score import maximum_bits
+from hw.softmax.sum_queue import QueuedWord, SumQueue
+from hw.softmax.sum_stream import SumStream, SumWord
 
 __all__ = ["RowSums"]
 

@@ -18,11 +18,11 @@ from disc.program import (
     sizes,
 )
 from disc.tables import MULTIPLIER_BITS, SHIFT_BITS
-from hw.column_constants import ConstantWord
+from hw.array.column_constants import ConstantWord
+from hw.array.distributor import OperandWord
 from hw.control.layouts import QueueLayout
-from hw.distributor import OperandWord
 from hw.engine import QueryWord
-from hw.mask_controller import MaskLine
+from hw.masks.controller import MaskLine
 from hw.memory.lists import ListWritePort
 from hw.memory.packer import ByteWord
 from hw.vector.lookup import TableEntry

@@ -17,11 +17,11 @@ from disc.program import (
     Queue,
     sizes,
 )
-from hw.column_constants import ConstantWord
+from hw.array.column_constants import ConstantWord
+from hw.array.distributor import OperandWord
 from hw.control.layouts import QueueLayout, QueuePort
-from hw.distributor import OperandWord
 from hw.engine import QueryWord
-from hw.mask_controller import MaskLine
+from hw.masks.controller import MaskLine
 from hw.memory.address import RowAddresses
 from hw.memory.bus import ReadPort
 from hw.memory.deliver import Deliverer, word_bytes

@@ -10,7 +10,7 @@ from disc.config import CoreConfig
 from disc.tables import SHIFT_BITS
 from hw.adder_tree import delay
 from hw.fixed import round_shift
-from hw.score import maximum_bits
+from hw.softmax.score import maximum_bits
 from hw.vector.row_queue import RowQueue
 from hw.vector.words import (
     RowWord,

@@ -10,7 +10,7 @@ from disc.config import CoreConfig
 from disc.tables import MULTIPLIER_BITS, RECIPROCAL_BITS, SHIFT_BITS
 from hw.adder_tree import delay
 from hw.fixed import round_shift, saturate
-from hw.reciprocal import Reciprocal
+from hw.softmax.reciprocal import Reciprocal
 from hw.vector.row_queue import RowQueue
 from hw.vector.words import (
     RowWord,

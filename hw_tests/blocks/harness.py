@@ -13,16 +13,16 @@ from amaranth.lib.wiring import In, Out
 from disc.config import CoreConfig
 from disc.verilog import to_verilog
 from hw.adder_tree import adder_tree
-from hw.column_constants import ColumnConstants
-from hw.distributor import BankDistributor
-from hw.dpu_array import DpuArray
+from hw.array.column_constants import ColumnConstants
+from hw.array.distributor import BankDistributor
+from hw.array.dpu_array import DpuArray
 from hw.hash import BankHash
-from hw.mask_controller import MaskController
-from hw.mask_generator import MaskGenerator, total_bits
-from hw.normaliser import Normaliser
-from hw.numerator import NumeratorUnit
-from hw.reciprocal import Reciprocal
-from hw.score import ScoreUnit
+from hw.masks.controller import MaskController
+from hw.masks.generator import MaskGenerator, total_bits
+from hw.softmax.normaliser import Normaliser
+from hw.softmax.numerator import NumeratorUnit
+from hw.softmax.reciprocal import Reciprocal
+from hw.softmax.score import ScoreUnit
 from hw_tests import sim
 
 __all__ = ["TREE_SHAPES", "TREE_TERMS", "SideBySide", "Trees", "blocks", "port_shapes", "simulator"]

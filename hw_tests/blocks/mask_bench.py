@@ -10,8 +10,8 @@ from cocotb.triggers import ClockCycles, RisingEdge
 
 from disc.config import loads
 from hw.hash import matrix_layout
-from hw.mask_controller import MaskLine
-from hw.mask_generator import MaskRow
+from hw.masks.controller import MaskLine
+from hw.masks.generator import MaskRow
 from hw_tests.lib import PAUSES, StreamSink, StreamSource, encode, rng, start
 from hw_tests.lib.clocking import now
 from hw_tests.sim import inputs, outputs

@@ -9,8 +9,8 @@ import numpy as np
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from disc.config import loads
-from hw.normaliser import ResultWord
-from hw.sum_queue import QueuedWord, sum_queue_depth
+from hw.softmax.normaliser import ResultWord
+from hw.softmax.sum_queue import QueuedWord, sum_queue_depth
 from hw_tests.lib import PAUSES, StreamSink, encode, rng, start
 from hw_tests.lib.clocking import now
 from hw_tests.sim import inputs, outputs

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from disc.tables import MULTIPLIER_BITS, SHIFT_BITS
-from hw.column_constants import constant_entries
+from hw.array.column_constants import constant_entries
 from hw_tests import sim
 from hw_tests.blocks.configs import CONFIGS, hashes
 from hw_tests.blocks.vectors import drive

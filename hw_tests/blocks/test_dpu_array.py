@@ -10,7 +10,7 @@ import pytest
 
 from disc.config import CoreConfig
 from hw.adder_tree import adder_tree_latency
-from hw.dpu_array import DpuArray, scalar_bits
+from hw.array.dpu_array import DpuArray, scalar_bits
 from hw_tests import sim
 from hw_tests.blocks.configs import CONFIGS
 from hw_tests.blocks.vectors import drive

@@ -9,7 +9,7 @@ import pytest
 
 from disc.config import CoreConfig
 from golden.integer.softmax import normalise
-from hw.mask_generator import total_bits
+from hw.masks.generator import total_bits
 from hw_tests import sim
 from hw_tests.blocks.configs import CONFIGS
 from hw_tests.blocks.harness import simulator

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from golden.integer.softmax import reciprocal
-from hw.mask_generator import total_bits
-from hw.reciprocal import Reciprocal
+from hw.masks.generator import total_bits
+from hw.softmax.reciprocal import Reciprocal
 from hw_tests import sim
 from hw_tests.blocks.configs import CONFIGS
 from hw_tests.blocks.harness import WIDEST_TOTAL

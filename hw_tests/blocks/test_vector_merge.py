@@ -8,7 +8,7 @@ import pytest
 
 from disc.config import CoreConfig
 from golden.integer.tiled import RowState, empty_maximum, merge
-from hw.score import maximum_bits
+from hw.softmax.score import maximum_bits
 from hw.vector.merge import TileMerger
 from hw.vector.words import total_bits
 from hw_tests import sim

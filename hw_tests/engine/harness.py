@@ -7,12 +7,12 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
+from hw.array.dot_queue import DotGroup
 from hw.command import FuseLayout, RowEntry
-from hw.dot_queue import DotGroup
 from hw.engine import AttentionEngine, EngineCounters
 from hw.hash import matrix_layout
+from hw.softmax.sum_stream import SumWord
 from hw.sram import Sram
-from hw.sum_stream import SumWord
 
 __all__ = ["RAW_WORDS", "TOP", "EngineHarness"]
 

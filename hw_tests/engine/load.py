@@ -9,7 +9,7 @@ import numpy as np
 from disc.config import CoreConfig
 from disc.hashing import BankHash
 from disc.program import FuseCommand
-from hw.column_constants import Constants
+from hw.array.column_constants import Constants
 from hw.command import RowEntry
 from hw_tests.lib import encode
 from hw_tests.sim import pack_words, write_memory

@@ -9,9 +9,9 @@ import numpy as np
 from disc.config import CoreConfig
 from disc.hashing import BankHash
 from disc.program import Function, FuseCommand, MaskMode
-from hw.dot_queue import DotGroup
-from hw.normaliser import ResultWord
-from hw.sum_stream import SumWord
+from hw.array.dot_queue import DotGroup
+from hw.softmax.normaliser import ResultWord
+from hw.softmax.sum_stream import SumWord
 from hw_tests.lib import decode
 from hw_tests.sim import read_memory
 

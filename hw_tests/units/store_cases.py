@@ -13,7 +13,7 @@ from disc.program import Change, Command, Select, StoreMasks, sizes
 from disc.program.access import LISTS
 from disc.program.store import MAX_LATENT_CHANNELS, MAX_PATCH
 from golden.ctr import patch_sums
-from hw.selector import score_bits
+from hw.units.store.selector import score_bits
 
 __all__ = ["Case", "Latents"]
 

@@ -233,7 +233,7 @@ def test_longest_rows_are_those_of_the_golden_core() -> None:
 
 
 def test_selector_fields_are_as_wide_as_its_hardware() -> None:
-    from hw.selector import score_bits
+    from hw.units.store.selector import score_bits
 
     for config in CONFIGS:
         specs = {s.name: s for k in COMMANDS if k.NAME == "select" for s in k.specs()}

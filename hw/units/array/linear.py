@@ -8,9 +8,9 @@ from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
 from disc.program import Mlp, Project, ProjectEpilogue
-from hw.column_constants import ConstantWord
+from hw.array.column_constants import ConstantWord
+from hw.array.dot_queue import DotGroup
 from hw.control.layouts import CommandLayout
-from hw.dot_queue import DotGroup
 from hw.hash import matrix_layout
 from hw.units.array.sums import RowSums
 from hw.vector.gate import GateResidual

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
 from disc.program import sizes
-from hw.normaliser import ResultWord
+from hw.softmax.normaliser import ResultWord
 from hw.units.array.plan import move_sizes
 from hw.vector.words import RowWord
 

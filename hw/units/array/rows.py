@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from disc.config import CoreConfig
 from disc.program.fields import TOKEN_BITS
 from hw.command import RowEntry
-from hw.sum_queue import sum_queue_depth
+from hw.softmax.sum_queue import sum_queue_depth
 from hw.units.array.reads import StreamQueue
 from hw.vector.merge import TileRow
 from hw.vector.words import total_bits

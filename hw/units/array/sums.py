@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
 from disc.program import FuseCommand
-from hw.sum_stream import SumWord
+from hw.softmax.sum_stream import SumWord
 from hw.units.array.reads import StreamQueue
 from hw.vector.merge import TileRow
 from hw.vector.words import RowWord

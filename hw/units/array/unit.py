@@ -8,15 +8,15 @@ from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
 from disc.program import Attend, Mlp, Project, ProjectEpilogue, Queue, sizes
-from hw.column_constants import ConstantWord
+from hw.array.column_constants import ConstantWord
+from hw.array.dot_queue import DotGroup
 from hw.command import FuseLayout, RowEntry
 from hw.control.layouts import QueuePort
-from hw.dot_queue import DotGroup
 from hw.hash import matrix_layout
 from hw.memory.bus import ReadPort, WritePort
 from hw.memory.lists import ListReadPort
-from hw.normaliser import ResultWord
-from hw.sum_stream import SumWord
+from hw.softmax.normaliser import ResultWord
+from hw.softmax.sum_stream import SumWord
 from hw.units.array.attend import AttendPath
 from hw.units.array.control import ArrayControl
 from hw.units.array.linear import LinearPath

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
 from disc.program import sizes
-from hw.mask_controller import MaskLine
+from hw.masks.controller import MaskLine
 
 __all__ = ["MaskRows"]
 

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from disc.config import CoreConfig
 from disc.program import sizes
 from disc.program.fields import TOKEN_BITS
-from hw.selector import MAX_CHANNELS, MAX_PATCH
+from hw.units.store.selector import MAX_CHANNELS, MAX_PATCH
 
 __all__ = ["PIECE_BITS", "PatchPieces", "image_bits", "line_bits"]
 

@@ -10,7 +10,7 @@ from disc.config import CoreConfig
 from disc.program import sizes
 from disc.program.fields import ADDRESS_BITS, TOKEN_BITS
 from hw.memory.reader import LENGTH_BITS, RowRequest
-from hw.selector import MAX_PATCH
+from hw.units.store.selector import MAX_PATCH
 
 __all__ = ["RUN_BITS", "Stretch", "StretchRequests", "chunk_bytes"]
 

@@ -12,10 +12,10 @@ from disc.program.fields import ADDRESS_BITS, TOKEN_BITS
 from hw.control.layouts import QueueLayout
 from hw.memory.bus import ReadPort, WritePort
 from hw.memory.reader import READ_DEPTH, RowReader
-from hw.selector import MAX_CHANNELS, MAX_PATCH, TokenSelector
 from hw.units.store.lists import TokenLists
 from hw.units.store.patches import PIECE_BITS, PatchPieces, image_bits, line_bits
 from hw.units.store.requests import Stretch, StretchRequests, chunk_bytes
+from hw.units.store.selector import MAX_CHANNELS, MAX_PATCH, TokenSelector
 
 __all__ = ["Selection"]
 

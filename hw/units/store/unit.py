@@ -11,7 +11,7 @@ from disc.config import CoreConfig
 from disc.program import Queue, Select, sizes
 from disc.program.fields import ADDRESS_BITS
 from hw.control.layouts import QueueLayout, QueuePort
-from hw.mask_controller import MaskLine
+from hw.masks.controller import MaskLine
 from hw.memory.address import RowAddresses
 from hw.memory.bus import ReadPort, WritePort
 from hw.memory.lists import ListReadPort

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
 from disc.program import FuseCommand
-from hw.score import maximum_bits
+from hw.softmax.score import maximum_bits
 
 __all__ = ["QueuedWord", "SumQueue", "WordTag", "beat_bits", "sum_queue_depth"]
 

@@ -8,9 +8,9 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
-from hw.mask_generator import total_bits
-from hw.score import maximum_bits
-from hw.sum_queue import QueuedWord, beat_bits, sum_queue_depth
+from hw.masks.generator import total_bits
+from hw.softmax.score import maximum_bits
+from hw.softmax.sum_queue import QueuedWord, beat_bits, sum_queue_depth
 
 __all__ = ["SumStream", "SumWord"]
 

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from disc.config import CoreConfig
 from disc.tables import EXP2_GUARD_BITS, exp2_table
 from hw.fixed import lookup, round_shift
-from hw.score import maximum_bits
+from hw.softmax.score import maximum_bits
 
 __all__ = ["NumeratorUnit"]
 

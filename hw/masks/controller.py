@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from disc.config import CoreConfig
 from hw.hash import bank_offset, matrix_layout
-from hw.mask_scanner import BankScanner
+from hw.masks.scanner import BankScanner
 from hw.sram import Sram
 
 __all__ = ["MaskController", "MaskLine", "bank_columns"]

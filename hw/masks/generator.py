@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from disc.config import CoreConfig
 from disc.tables import THRESHOLD_BITS
 from hw.hash import BankHash, matrix_layout
-from hw.mask_controller import MaskLine, bank_columns
+from hw.masks.controller import MaskLine, bank_columns
 from hw.reduce import largest
 from hw.sram import Sram
 from hw.vector.words import total_bits as whole_total_bits

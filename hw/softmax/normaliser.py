@@ -11,9 +11,9 @@ from disc.config import CoreConfig
 from disc.tables import MULTIPLIER_BITS, RECIPROCAL_BITS, SHIFT_BITS
 from hw.adder_tree import delay
 from hw.fixed import round_shift, saturate
-from hw.mask_generator import total_bits
-from hw.reciprocal import Reciprocal
-from hw.sum_queue import QueuedWord, sum_queue_depth
+from hw.masks.generator import total_bits
+from hw.softmax.reciprocal import Reciprocal
+from hw.softmax.sum_queue import QueuedWord, sum_queue_depth
 
 __all__ = ["Normaliser", "ResultWord"]
 
