@@ -32,10 +32,10 @@ lint: $(READY)
 	$(VENV)/bin/mypy
 
 test: lint
-	$(VENV)/bin/pytest -n $(WORKERS) --dist loadfile -m "not full"
+	$(VENV)/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not full"
 
 test-full: lint
-	DISC_SEED=$${DISC_SEED:-random} $(VENV)/bin/pytest -n $(WORKERS) --dist loadfile
+	DISC_SEED=$${DISC_SEED:-random} $(VENV)/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 format: $(READY)
 	$(VENV)/bin/ruff check --fix .
