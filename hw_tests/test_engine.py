@@ -19,7 +19,9 @@ from hw_tests.engine.jobs import array_cycles
 TINY = preset("tiny")
 
 
-@pytest.mark.parametrize("name", ["modulo", "xor-fold", "searched"])
+@pytest.mark.parametrize(
+    "name", ["xor-fold", *(pytest.param(n, marks=pytest.mark.full) for n in ("modulo", "searched"))]
+)
 def test_every_trained_head(name: str) -> None:
     """Each layer and head, a dense step that makes a mask and one that reuses it, with stalls."""
     hash_ = choose_hash(name, TINY)
