@@ -234,8 +234,10 @@ def test_cycles_of_select(name):
         copied = words[(lines * command.grid_columns + column[:, None]).ravel()]
         passed = int(selected[-1]) + 1 - len(selected)
         cycles -= StoreUnit.COPY_LATENCY + passed
-        lists = (command.selected, length), (command.reused, 3 * 7 - length)
-        full = sum(_words_left(config, place, count) for place, count in lists)
+        full = 0
+        if config.bus.word_bytes == 64:  # on narrower ones lists never hold up the patches
+            lists = (command.selected, length), (command.reused, 3 * 7 - length)
+            full = sum(_words_left(config, place, count) for place, count in lists)
         assert len(copied) <= cycles <= copied.sum() + 1 + full, where
 
 
